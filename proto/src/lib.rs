@@ -1,1 +1,4 @@
-//! placeholder
+//! Protocols as pure state machines: bytes in, bytes and operations out. No sockets, no clock, no randomness.
+
+pub mod iscsi;
+pub mod scsi;
