@@ -1,4 +1,6 @@
-//! Protocols as pure state machines: bytes in, bytes and operations out. No sockets, no clock, no randomness.
+//! The protocol state machines: bytes in, bytes and ops on volumes out. No sockets, no clock, no threads.
+//!
+//! [`iscsi`] carries SCSI commands over TCP (RFC 7143); [`scsi`] is the device server that they reach.
 
 pub mod iscsi;
 pub mod scsi;

@@ -1,1 +1,12 @@
-//! iSCSI (RFC 7143).
+//! The iSCSI target node (RFC 7143): bytes of TCP connections in, bytes and ops on volumes out.
+//!
+//! [`Node`] is all of it: the connections and sessions of one shard and the [`scsi::Device`](crate::scsi::Device)s that
+//! they reach. Its documentation says how it is driven. Section numbers without a name are those of RFC 7143.
+
+mod config;
+mod event;
+mod node;
+
+pub use config::{DirectoryEntry, Initiators, Limits, NodeConfig, PortalInfo, TargetConfig};
+pub use event::Event;
+pub use node::{ConnId, Detached, Node, Output, Refused, SessionInfo, SessionKind};
