@@ -1,10 +1,17 @@
 //! What goes in, what comes out, in which order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use platter_block::{BufId, DiskId, DiskInfo, DiskOp, Instant, IoId, Op, Report, Status, Tag, VolumeId, VolumeInfo};
 
+use crate::disk::{Disk, Disks};
+use crate::flush_gate::FlushQueue;
+use crate::segment_map::SegmentMap;
+use crate::slab::{Key, Slab};
+use crate::tags::Tags;
+use crate::task::{DiskIo, IoKind, Task};
+use crate::volume::Volume;
 use crate::{DiskStats, MapError, Segment, VolumeStats};
 
 /// Most ops in flight on one engine, waiting ones and aborted ones that a disk still works on included. One more ends
@@ -161,10 +168,38 @@ pub enum Output {
     },
 }
 
-/// One group of disks and the volumes on them. See the crate for the parts.
+/// One group of disks and the volumes on them.
+///
+/// # How it is driven
+///
+/// 1. [`add_disk`](Self::add_disk), [`add_volume`](Self::add_volume).
+/// 2. [`handle`](Self::handle) for everything that happens, in the order in which it happened. Several inputs may be
+///    handled before the next step: flushes asked for between two drains are one device flush.
+/// 3. [`poll_output`](Self::poll_output) until `None`, doing each output in order. A disk op counts as sent from the moment
+///    it is handed out here; what an abort or an error overtakes before is never handed out.
+/// 4. [`poll_timeout`](Self::poll_timeout) says when to handle [`Input::Tick`] if nothing else happens before.
+///
+/// `now` never goes backwards. Nothing happens outside `handle` and `poll_output`, and the same calls always give the same
+/// outputs.
+///
+/// # Limits
+///
+/// [`MAX_OPS`] and [`MAX_OPS_PER_VOLUME`] ops in flight, 32 pieces of each out at a time, so every queue in here is bounded.
+/// One more op ends [`Status::Busy`].
 #[derive(Debug, Default)]
 pub struct Engine {
-    outputs: VecDeque<Output>,
+    pub(crate) disks: Disks,
+    pub(crate) volumes: Vec<Volume>,
+    volume_positions: BTreeMap<VolumeId, usize>,
+    pub(crate) tasks: Slab<Task>,
+    pub(crate) tags: Tags,
+    pub(crate) ios: Slab<DiskIo>,
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) flushes: FlushQueue,
+    /// Tasks whose wait for a range is over.
+    pub(crate) runnable: VecDeque<Key>,
+    /// When to give up waiting for the disk of an aborted write; earliest first.
+    pub(crate) graces: VecDeque<(Instant, Key)>,
 }
 
 impl Engine {
@@ -173,39 +208,152 @@ impl Engine {
         Self::default()
     }
 
-    /// Adds a disk; `info: None` if it is missing.
-    pub fn add_disk(&mut self, _disk: DiskId, _info: Option<DiskInfo>, _policy: FuaPolicy, _poisoned: bool) {}
+    /// Adds a disk, before any volume on it. `info: None` if it is missing: its volumes answer
+    /// [`Status::NotReady`] until [`Input::DiskAttached`]. `poisoned`: a stored mark of [`Output::Poisoned`] (F3).
+    ///
+    /// The caller has flushed the disk after opening it: what an earlier run of the server acknowledged is durable, so that
+    /// the first flush of a volume that wrote nothing may be elided.
+    ///
+    /// # Panics
+    /// If the disk was added before.
+    pub fn add_disk(&mut self, disk: DiskId, info: Option<DiskInfo>, policy: FuaPolicy, poisoned: bool) {
+        self.disks.add(Disk::new(disk, info, policy, poisoned));
+    }
 
-    /// Adds a volume. On `Err` nothing has changed.
-    pub fn add_volume(&mut self, _volume: VolumeId, _segments: Vec<Segment>) -> Result<(), MapError> {
+    /// Adds a volume: segments in volume order from LBA 0 on, on disks that were added, on blocks that no other volume has.
+    /// May be called at any time.
+    ///
+    /// # Errors
+    /// What is wrong with the list; then nothing has changed.
+    pub fn add_volume(&mut self, volume: VolumeId, segments: Vec<Segment>) -> Result<(), MapError> {
+        if self.volume_positions.contains_key(&volume) {
+            return Err(MapError::VolumeExists);
+        }
+        let map = SegmentMap::new(&segments, &self.disks)?;
+        for (slot, start, count) in map.extents() {
+            self.disks[map.disks()[usize::from(slot)]].claim(start, count);
+        }
+        self.volume_positions.insert(volume, self.volumes.len());
+        self.volumes.push(Volume::new(volume, map, &self.disks));
         Ok(())
     }
 
-    /// What the volume may promise, now. `None`: no such volume.
-    pub fn volume_info(&self, _volume: VolumeId) -> Option<VolumeInfo> {
-        None
+    /// What the volume may promise, now (F9). `None`: no such volume.
+    pub fn volume_info(&self, volume: VolumeId) -> Option<VolumeInfo> {
+        let position = self.volume_position(volume)?;
+        Some(self.volumes[position].info().clone())
     }
 
     /// Takes one input.
-    pub fn handle(&mut self, _now: Instant, _input: Input) {}
+    ///
+    /// # Panics
+    /// On what only a bug of ours can do: a tag that is in flight already, or an answer to an output that was not given or
+    /// was answered before.
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Submit { tag, volume, op } => self.submit(tag, volume, op),
+            Input::Completed { io, status, report } => self.completed(io, status, report),
+            Input::Compared { io, differs_at } => self.decided(io, differs_at),
+            Input::Combined { io } => self.decided(io, None),
+            Input::Abort { tag } => self.abort(now, tag),
+            Input::DiskAttached { disk, info } => self.disk_attached(disk, info),
+            Input::DiskLost { disk } => self.disk_lost(disk),
+            Input::DiskReset { disk, info } => self.disk_reset(disk, info),
+            Input::ClearFault { disk } => self.clear_fault(disk),
+            Input::Tick => {}
+        }
+        self.start_runnable();
+        self.expire_graces(now);
+    }
 
     /// The next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        // Flushes first, so that one is never held back by a stream of other outputs (F7).
+        if let Some(flush) = self.send_flush() {
+            return Some(flush);
+        }
+        while let Some(output) = self.outputs.pop_front() {
+            let (Output::Io { io, .. } | Output::Compare { io, .. } | Output::Combine { io, .. }) = output else {
+                return Some(output);
+            };
+            if self.hand_out(io) {
+                return Some(output);
+            }
+            self.start_runnable();
+        }
+        None
     }
 
     /// When to call [`handle`](Self::handle) with [`Input::Tick`] if nothing else happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.graces.front().map(|&(at, _)| at)
     }
 
     /// Counters of a disk. `None`: no such disk.
-    pub fn disk_stats(&self, _disk: DiskId) -> Option<DiskStats> {
-        None
+    pub fn disk_stats(&self, disk: DiskId) -> Option<DiskStats> {
+        let position = self.disks.position(disk)?;
+        Some(self.disks[position].stats())
     }
 
     /// Counters of a volume. `None`: no such volume.
-    pub fn volume_stats(&self, _volume: VolumeId) -> Option<VolumeStats> {
+    pub fn volume_stats(&self, volume: VolumeId) -> Option<VolumeStats> {
+        let position = self.volume_position(volume)?;
+        Some(self.volumes[position].counts)
+    }
+
+    pub(crate) fn volume_position(&self, volume: VolumeId) -> Option<usize> {
+        self.volume_positions.get(&volume).copied()
+    }
+
+    /// The next flush to send: its gate takes the snapshot here (F1).
+    fn send_flush(&mut self) -> Option<Output> {
+        while let Some(position) = self.flushes.next() {
+            let disk = &mut self.disks[position];
+            if !disk.gate.send() {
+                continue;
+            }
+            disk.counts.in_flight += 1;
+            let io = self.ios.insert(DiskIo::flush(position, disk.epoch()));
+            return Some(Output::Io { io: IoId(io.0), disk: disk.id(), op: DiskOp::Flush });
+        }
         None
+    }
+
+    /// Whether a piece still has somebody to work for and a disk to work on; then it counts as sent.
+    fn hand_out(&mut self, io: IoId) -> bool {
+        let key = Key(io.0);
+        let piece = self.ios.get_mut(key).expect("a piece waits in one output");
+        let task = self.tasks.get_mut(piece.task).filter(|task| task.goes_on());
+        let Some(task) = task else {
+            self.ios.remove(key);
+            return false;
+        };
+        task.queued -= 1;
+        task.sent += 1;
+        piece.sent = true;
+        if piece.kind == IoKind::Bytes {
+            return true;
+        }
+        let disk = &mut self.disks[piece.disk];
+        piece.epoch = disk.epoch();
+        disk.counts.in_flight += 1;
+        if !disk.is_present() {
+            self.completed(io, Status::Gone, None);
+            return false;
+        }
+        let blocks = u64::from(piece.count.0);
+        match piece.kind {
+            IoKind::Read => {
+                disk.counts.reads += 1;
+                disk.counts.blocks_read += blocks;
+            }
+            IoKind::Write { fua } => {
+                disk.counts.writes += 1;
+                disk.counts.blocks_written += blocks;
+                disk.counts.fua_native += u64::from(fua);
+            }
+            IoKind::BlockStatus | IoKind::Bytes | IoKind::Flush => {}
+        }
+        true
     }
 }

@@ -13,11 +13,21 @@
 //! | `segment_map.rs` | a volume as an ordered list of segments on disks |
 //! | `ranges.rs` | exclusive ops, and fences left behind by aborted writes on a stuck disk |
 //! | `disk.rs`, `volume.rs` | what is known of one disk and of one volume |
-//! | `slab.rs`, `stats.rs` | storage with generation-carrying keys; counters |
+//! | `disk_events.rs` | flush ends, faults, loss, reset |
+//! | `slab.rs`, `tags.rs`, `stats.rs` | storage with generation-carrying keys; tags; counters |
 
+mod disk;
+mod disk_events;
 mod engine;
+mod flush_gate;
+mod ranges;
+mod run;
 mod segment_map;
+mod slab;
 mod stats;
+mod tags;
+mod task;
+mod volume;
 
 pub use engine::{ABORT_GRACE, Engine, FuaPolicy, Input, MAX_OPS, MAX_OPS_PER_VOLUME, Output};
 pub use segment_map::{MAX_DISKS_PER_VOLUME, MapError, Segment};
