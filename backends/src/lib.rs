@@ -9,18 +9,22 @@
 //! | queue | limit | what happens at it |
 //! |---|---|---|
 //! | ops of one backend between `submit` and `reap` | [`MAX_IN_FLIGHT`] | the op ends `Busy` |
-//! | ring entries of [`Uring`] | as asked of `new` | later reads, writes and flushes wait in a backlog inside, in order |
-//! | completion queue of [`Uring`] | twice the ring entries | the backlog is held back: no more ops are in the kernel than fit |
+//! | ring entries of [`Uring`] | as asked of `new` | the ring is handed to the kernel once more in that turn |
+//! | completion queue of [`Uring`] | 4096 or twice the entries | the kernel keeps further completions in memory of its own |
+//! | kernel workers of [`Uring`] | 8 per disk | flushes and writes that allocate wait inside the kernel |
 //! | threads of [`Threads`] per disk | as asked of `new` | ops wait in that disk's queue, in order |
 //! | flushes running per disk | [`FLUSHES_PER_DISK`] | later flushes of that disk wait; reads and writes pass them |
 //! | write zeroes, unmap and block status running per disk | [`BULK_PER_DISK`] | later ones wait; everything else passes them |
 //! | extents of one block status | [`MAX_EXTENTS`] | the report ends there, shorter than what was asked |
 
+mod blocking;
 mod errno;
 mod faulty;
 mod job;
+mod ledger;
 mod mem;
 mod open;
+mod pool;
 mod raw;
 mod recorder;
 mod start;
