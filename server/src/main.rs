@@ -1,1 +1,7 @@
-fn main() {}
+//! The `platter` command.
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    platter::run(platter::Cli::parse())
+}

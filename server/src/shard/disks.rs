@@ -1,0 +1,220 @@
+//! The disks of one shard: opening them, finding them again when they come back, and passing ops to their backend.
+
+use crate::config::{Disk, FuaChoice};
+use platter_backends::{Backend, DiskKind, Ended, FileBackend, Mem, OpenDisk, OpenOptions, Recorder, Recording};
+use platter_block::{Discard, DiskId, DiskInfo, DiskOp, Fua, IoId, IoSlice, Rotation};
+use platter_engine::FuaPolicy;
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+/// All disks of a shard, present and missing. Everything that they are asked passes a recorder.
+pub(super) struct Disks {
+    files: Recorder<Box<dyn FileBackend>>,
+    memory: Recorder<Mem>,
+    recording: Recording,
+    disks: BTreeMap<DiskId, Entry>,
+}
+
+struct Entry {
+    config: Disk,
+    state: Presence,
+    /// As read when it was last opened.
+    info: Option<DiskInfo>,
+}
+
+enum Presence {
+    /// Open; what it is, for people.
+    Present {
+        what: String,
+    },
+    Missing {
+        why: String,
+    },
+}
+
+impl Disks {
+    pub(super) fn new(backend: Box<dyn FileBackend>) -> Self {
+        let recording = Recording::default();
+        Self {
+            files: Recorder::new(backend, recording.clone()),
+            memory: Recorder::new(Mem::new(), recording.clone()),
+            recording,
+            disks: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a disk of the configuration, not opened yet.
+    pub(super) fn add(&mut self, id: DiskId, config: Disk) {
+        let state = Presence::Missing { why: "not opened yet".into() };
+        self.disks.insert(id, Entry { config, state, info: None });
+    }
+
+    /// Tries to open every missing disk; returns what has become present. A disk that stays away is logged when the
+    /// reason changes, not at every try.
+    pub(super) fn open_missing(&mut self) -> Vec<(DiskId, DiskInfo)> {
+        let mut found = Vec::new();
+        for (id, entry) in &mut self.disks {
+            let Presence::Missing { why } = &mut entry.state else { continue };
+            let result = match &entry.config.memory {
+                Some(memory) => {
+                    let info = memory_info(&entry.config, memory);
+                    self.memory.inner_mut().add(*id, info.clone());
+                    Ok((info, "memory: lost at exit".to_owned()))
+                }
+                None => open(&entry.config).and_then(|opened| {
+                    let (info, what) = (opened.info.clone(), describe(&opened));
+                    self.files.inner_mut().add(*id, opened).map_err(|e| e.to_string())?;
+                    Ok((info, what))
+                }),
+            };
+            match result {
+                Ok((info, what)) => {
+                    tracing::info!(
+                        disk = entry.config.name,
+                        blocks = info.blocks,
+                        block_size = info.block_size,
+                        "disk is there: {what}"
+                    );
+                    entry.info = Some(info.clone());
+                    entry.state = Presence::Present { what };
+                    found.push((*id, info));
+                }
+                Err(reason) => {
+                    if *why != reason {
+                        tracing::error!(
+                            disk = entry.config.name,
+                            "disk is missing, its volumes are not ready: {reason}"
+                        );
+                        *why = reason;
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether some disk is missing.
+    pub(super) fn any_missing(&self) -> bool {
+        self.disks.values().any(|d| matches!(d.state, Presence::Missing { .. }))
+    }
+
+    /// What the disk said of itself when it was last opened; `None` if it has not been seen yet.
+    pub(super) fn info(&self, id: DiskId) -> Option<&DiskInfo> {
+        self.disks[&id].info.as_ref()
+    }
+
+    /// Logical block size of a disk that has been seen.
+    pub(super) fn block_size(&self, id: DiskId) -> u32 {
+        self.info(id).expect("ops are only sent to disks that were attached").block_size
+    }
+
+    /// Name in the configuration.
+    pub(super) fn name(&self, id: DiskId) -> &str {
+        &self.disks[&id].config.name
+    }
+
+    /// The disk with this name.
+    pub(super) fn find(&self, name: &str) -> Option<DiskId> {
+        self.disks.iter().find(|(_, d)| d.config.name == name).map(|(id, _)| *id)
+    }
+
+    /// Every disk with its configuration, whether it is there, and what it is or why not.
+    pub(super) fn list(&self) -> impl Iterator<Item = (DiskId, &Disk, Result<&str, &str>)> {
+        self.disks.iter().map(|(id, entry)| {
+            let state = match &entry.state {
+                Presence::Present { what } => Ok(what.as_str()),
+                Presence::Missing { why } => Err(why.as_str()),
+            };
+            (*id, &entry.config, state)
+        })
+    }
+
+    /// What the disks were asked.
+    pub(super) fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    pub(super) fn submit(&mut self, io: IoId, disk: DiskId, op: DiskOp, data: Option<IoSlice>) {
+        match self.disks[&disk].config.memory {
+            Some(_) => self.memory.submit(io, disk, op, data),
+            None => self.files.submit(io, disk, op, data),
+        }
+    }
+
+    pub(super) fn kick(&mut self) {
+        self.files.kick();
+        self.memory.kick();
+    }
+
+    pub(super) fn reap(&mut self, ended: &mut Vec<Ended>) {
+        self.files.reap(ended);
+        self.memory.reap(ended);
+    }
+
+    pub(super) fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.files.event_fd()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.files.in_flight() + self.memory.in_flight()
+    }
+}
+
+/// What the configuration believes of a disk (F8).
+pub(super) fn policy(choice: FuaChoice) -> FuaPolicy {
+    match choice {
+        FuaChoice::Native => FuaPolicy::Native,
+        FuaChoice::Emulate => FuaPolicy::Emulate,
+        FuaChoice::Distrust => FuaPolicy::Distrust,
+    }
+}
+
+fn open(config: &Disk) -> Result<OpenDisk, String> {
+    let path = config.path.as_deref().ok_or("neither a path nor memory is configured")?;
+    let options = OpenOptions {
+        block_size: config.block_size,
+        physical_block: config.physical_block,
+        size: config.size,
+        read_only: config.read_only,
+        rotation: config.rpm.map(rotation),
+        ..OpenOptions::default()
+    };
+    platter_backends::open(path, &options).map_err(|e| e.to_string())
+}
+
+fn rotation(rpm: u16) -> Rotation {
+    if rpm == 0 { Rotation::NonRotating } else { Rotation::Rpm(rpm) }
+}
+
+fn memory_info(config: &Disk, memory: &crate::config::Memory) -> DiskInfo {
+    let block_size = config.block_size.unwrap_or(512);
+    DiskInfo {
+        block_size,
+        physical_block: config.physical_block.unwrap_or(4096).max(block_size),
+        blocks: memory.size / u64::from(block_size),
+        volatile_cache: memory.volatile_cache,
+        fua: if memory.fua { Fua::Native } else { Fua::None },
+        rotation: config.rpm.map_or(Rotation::NonRotating, rotation),
+        discard: Some(Discard { granularity: 1, alignment: 0, max_blocks: u32::MAX, reads_zeroes: true }),
+        write_zeroes: true,
+        max_transfer: u32::MAX,
+        read_only: config.read_only,
+    }
+}
+
+fn describe(opened: &OpenDisk) -> String {
+    let cache = match (opened.info.volatile_cache, opened.info.fua) {
+        (false, _) => "no volatile cache",
+        (true, Fua::Native) => "volatile cache, FUA",
+        (true, Fua::None) => "volatile cache, no FUA",
+    };
+    let kind = match opened.kind {
+        DiskKind::File => "file",
+        DiskKind::BlockDevice => "block device",
+    };
+    let access = match &opened.why_not_direct {
+        None => "direct".to_owned(),
+        Some(why) => format!("buffered ({why})"),
+    };
+    format!("{kind}, {access}, {cache}")
+}
