@@ -1,4 +1,4 @@
-//! One SCSI target device: SAM-5, SPC-5, SBC-4, whatever transport carries it.
+//! One SCSI target device: SAM-5, SPC-4, SBC-3, whatever transport carries it.
 //!
 //! [`Device`] is driven one command at a time and never waits:
 //!
@@ -14,15 +14,38 @@
 //! is given to [`Device::abandon`] once no op of it is outstanding. Which commands may start at all while others run is
 //! decided before, by the [`TaskSet`] of the logical unit.
 //!
-//! Where to look: `opcodes.rs` is the table of commands; each command lives in the module its row names.
+//! Where to look: `opcodes.rs` is the table of commands, one row each, and names the function that handles it; `device.rs`
+//! decides whether a command may run; `task.rs` says how a command of several steps goes on; `sense.rs` turns the end of an
+//! op into a status.
+//!
+//! Limits: one task holds at most two buffers, together 8 MiB; at the budget of the pool it is answered TASK SET FULL.
 
+mod attention;
+mod capacity;
+mod cdb;
 mod command;
 mod device;
+mod inquiry;
 mod lun;
+mod medium;
+mod mode;
+mod mode_select;
+mod opcodes;
+mod report;
+mod reserve;
+mod rw;
+mod same;
 mod sense;
+mod task;
 mod task_set;
+mod unit;
+mod unmap;
+mod verify;
+mod vpd;
 
 pub use command::{Attribute, Command, DataIn, Reply, ScsiStatus, Step};
-pub use device::{Device, DeviceConfig, Identity, NexusId, ResetScope, Task, UnitConfig};
+pub use device::{Device, DeviceConfig, NexusId, ResetScope};
 pub use sense::SenseData;
+pub use task::Task;
 pub use task_set::{Entered, MAX_TASKS, TaskSet};
+pub use unit::{Identity, UnitConfig};
