@@ -323,7 +323,7 @@ fn f5_a_fua_form_is_native_where_the_disk_has_one_and_a_flush_where_it_has_not()
         [(fua_write(0, 1), 0), (compare_and_write(0, 1, true), 0), (or_write(0, 1, true), 0), (zeroes(0, 8, true), 1)]
     {
         for (info, flushes) in [(native(), on_native), (no_fua(), 1), (no_cache(), 0)] {
-            let mut rig = Rig::new(&[info.clone()]);
+            let mut rig = Rig::new(std::slice::from_ref(&info));
             rig.run(1, op);
             assert_eq!(rig.flushes(0), flushes, "{op:?} on {info:?}");
             assert_eq!(rig.stats(0).undurable, 0, "{op:?} on {info:?}");
@@ -422,7 +422,7 @@ fn f8_the_policy_decides_what_is_sent() {
         let case = format!("{policy:?}, cache {volatile_cache}, FUA {fua}");
         let fua = if fua { Fua::Native } else { Fua::None };
         let info = DiskInfo { volatile_cache, fua, ..native() };
-        let mut rig = Rig::with_policy(&[info.clone()], policy);
+        let mut rig = Rig::with_policy(std::slice::from_ref(&info), policy);
         rig.run(1, fua_write(0, 1));
         assert_eq!((is_fua(rig.sent[0].op), rig.flushes(0)), (sends, of_fua_write), "{case}");
         let mut rig = Rig::with_policy(&[info], policy);
