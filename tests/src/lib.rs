@@ -1,1 +1,3 @@
-//! placeholder
+//! Tests of the whole: what does not fit beside the code it tests.
+
+pub mod sim;
