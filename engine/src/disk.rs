@@ -8,6 +8,9 @@ use platter_block::{DiskId, DiskInfo, Fua};
 use crate::flush_gate::FlushGate;
 use crate::{DiskStats, FuaPolicy};
 
+/// The engine's count of things that happened to disks as a whole. Ops and disk ops remember the one they began in.
+pub(crate) type Epoch = u64;
+
 /// One disk.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -21,10 +24,12 @@ pub(crate) struct Disk {
     volatile: bool,
     /// FUA writes are sent, and believed.
     native_fua: bool,
-    /// Goes up at each F6 event. A disk op remembers the one it was sent in.
-    epoch: u32,
-    /// Ops sent before this epoch were sent to a disk that has gone since.
-    lost_epoch: u32,
+    /// Epoch in which the info was read; what the disk claimed before is void (F6).
+    read_in: Epoch,
+    /// Epoch in which the disk went away last; what was sent before went with it (F6).
+    lost_in: Epoch,
+    /// Epoch in which a fault was cleared last; what was written before is part of the loss (F3).
+    cleared_in: Epoch,
     /// Counters that the gate does not keep.
     pub(crate) counts: DiskStats,
     /// Blocks that belong to a volume: first block to one past the last.
@@ -41,13 +46,14 @@ impl Disk {
             gate: FlushGate::default(),
             volatile: false,
             native_fua: false,
-            epoch: 0,
-            lost_epoch: 0,
+            read_in: 0,
+            lost_in: 0,
+            cleared_in: 0,
             counts: DiskStats::default(),
             claimed: BTreeMap::new(),
         };
         if let Some(info) = info {
-            disk.believe(info);
+            disk.believe(info, 0);
         }
         if poisoned {
             disk.gate.poison();
@@ -78,36 +84,41 @@ impl Disk {
         self.volatile && self.native_fua
     }
 
-    /// The disk is there and says this of itself. Everything sent so far was sent in an older epoch (F6).
-    pub(crate) fn believe(&mut self, info: DiskInfo) {
+    /// The disk is there and says this of itself. What it said before is void (F6).
+    pub(crate) fn believe(&mut self, info: DiskInfo, now: Epoch) {
         self.volatile = info.volatile_cache || self.policy == FuaPolicy::Distrust;
         self.native_fua = info.fua == Fua::Native && self.policy == FuaPolicy::Native;
         self.info = Some(info);
         self.present = true;
-        self.epoch += 1;
+        self.read_in = now;
     }
 
-    /// The disk is gone. Everything sent so far ends as gone (F6).
-    pub(crate) fn lose(&mut self) {
+    /// The disk is gone, and with it everything sent so far (F6).
+    pub(crate) fn lose(&mut self, now: Epoch) {
         self.present = false;
-        self.epoch += 1;
-        self.lost_epoch = self.epoch;
+        self.lost_in = now;
     }
 
-    pub(crate) const fn epoch(&self) -> u32 {
-        self.epoch
+    /// The operator takes the loss of everything written so far (F3).
+    pub(crate) fn clear_fault(&mut self, now: Epoch) {
+        self.gate.clear_fault();
+        self.cleared_in = now;
     }
 
-    /// Whether the disk went away after an op was sent in `epoch`.
-    pub(crate) const fn has_gone_since(&self, epoch: u32) -> bool {
-        epoch < self.lost_epoch
+    /// Whether the disk went away after a disk op was sent.
+    pub(crate) const fn has_gone_since(&self, sent_in: Epoch) -> bool {
+        sent_in < self.lost_in
     }
 
-    /// Whether a completed write is durable by itself (F8): it was sent in `epoch`, with or without FUA. A claim from before
-    /// a reset is void (F6).
-    pub(crate) const fn is_durable_by_itself(&self, fua: bool, epoch: u32) -> bool {
+    /// Whether a fault was cleared after an op began: what it wrote may be lost, and no later flush tells.
+    pub(crate) const fn has_lost_since(&self, began_in: Epoch) -> bool {
+        began_in < self.cleared_in
+    }
+
+    /// Whether a completed write, sent with or without FUA, is durable by itself (F8, F6).
+    pub(crate) const fn is_durable_by_itself(&self, fua: bool, sent_in: Epoch) -> bool {
         let claim = fua || !self.volatile;
-        claim && epoch == self.epoch
+        claim && sent_in >= self.read_in
     }
 
     /// Most blocks of one read, write or write-zeroes.
@@ -218,15 +229,14 @@ pub(crate) mod tests {
     #[test]
     fn f6_a_claim_does_not_outlive_the_epoch_it_was_made_in() {
         let mut disk = Disk::new(DiskId(0), Some(info(1)), FuaPolicy::Native, false);
-        let sent = disk.epoch();
-        assert!(disk.is_durable_by_itself(true, sent));
-        disk.believe(info(1));
-        assert!(!disk.is_durable_by_itself(true, sent));
-        assert!(!disk.has_gone_since(sent));
-        disk.lose();
-        assert!(disk.has_gone_since(sent));
-        disk.believe(info(1));
-        assert!(disk.has_gone_since(sent), "what was sent to the old disk stays gone");
-        assert!(!disk.has_gone_since(disk.epoch()));
+        assert!(disk.is_durable_by_itself(true, 0));
+        disk.believe(info(1), 1);
+        assert!(!disk.is_durable_by_itself(true, 0));
+        assert!(disk.is_durable_by_itself(true, 1));
+        assert!(!disk.has_gone_since(0));
+        disk.lose(2);
+        disk.believe(info(1), 3);
+        assert!(disk.has_gone_since(1), "what was sent to the old disk stays gone");
+        assert!(!disk.has_gone_since(3));
     }
 }

@@ -2,6 +2,7 @@
 
 use platter_block::{DiskId, DiskInfo};
 
+use crate::disk::Epoch;
 use crate::engine::{Engine, Output};
 use crate::flush_gate::{Answer, Waiter};
 
@@ -10,10 +11,10 @@ impl Engine {
     pub(crate) fn flush_ended(&mut self, position: usize, good: bool) {
         let disk = &mut self.disks[position];
         let was_poisoned = disk.gate.is_poisoned();
-        let waiters = disk.gate.ended(good);
+        let (waiters, durable) = disk.gate.ended(good);
         self.flushes.schedule(position, &disk.gate); // F7: nothing else holds the next one back
         self.tell_if_poisoned(position, was_poisoned);
-        self.release(waiters, good);
+        self.release(waiters, durable);
     }
 
     /// F3. Acknowledged writes on the disk may be lost.
@@ -25,14 +26,15 @@ impl Engine {
         self.release(waiters, false);
     }
 
-    /// F3. The operator takes the loss: flushes and FUA writes work again, and claim nothing about what was written before
-    /// until a flush has succeeded.
+    /// F3. The operator takes the loss of what was written so far: flushes and FUA writes work again, and the next flush is
+    /// sent.
     pub(crate) fn clear_fault(&mut self, disk: DiskId) {
         let Some(position) = self.disks.position(disk) else { return };
         if !self.disks[position].gate.is_poisoned() {
             return;
         }
-        self.disks[position].gate.clear_fault();
+        let now = self.next_epoch();
+        self.disks[position].clear_fault(now);
         self.forget_claims(position);
         self.outputs.push_back(Output::Healed { disk });
     }
@@ -74,12 +76,18 @@ impl Engine {
         }
     }
 
+    fn next_epoch(&mut self) -> Epoch {
+        self.epoch += 1;
+        self.epoch
+    }
+
     fn lose(&mut self, position: usize) {
-        let disk = &mut self.disks[position];
-        if !disk.is_present() {
+        if !self.disks[position].is_present() {
             return;
         }
-        disk.lose();
+        let now = self.next_epoch();
+        let disk = &mut self.disks[position];
+        disk.lose(now);
         if disk.gate.undurable() > 0 {
             self.poison(position); // F3
         }
@@ -88,7 +96,8 @@ impl Engine {
     /// F6. Reads the info anew, forgets every claim and flushes once, if there is or was a cache to flush.
     fn begin_anew(&mut self, position: usize, info: DiskInfo) {
         let was_volatile = self.disks[position].is_volatile();
-        self.disks[position].believe(info);
+        let now = self.next_epoch();
+        self.disks[position].believe(info, now);
         if was_volatile || self.disks[position].is_volatile() {
             let everything = self.forget_claims(position);
             let gate = &mut self.disks[position].gate;

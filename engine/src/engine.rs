@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use platter_block::{BufId, DiskId, DiskInfo, DiskOp, Instant, IoId, Op, Report, Status, Tag, VolumeId, VolumeInfo};
 
-use crate::disk::{Disk, Disks};
+use crate::disk::{Disk, Disks, Epoch};
 use crate::flush_gate::FlushQueue;
 use crate::segment_map::SegmentMap;
 use crate::slab::{Key, Slab};
@@ -191,6 +191,8 @@ pub struct Engine {
     pub(crate) disks: Disks,
     pub(crate) volumes: Vec<Volume>,
     volume_positions: BTreeMap<VolumeId, usize>,
+    /// Counts what happens to disks as a whole.
+    pub(crate) epoch: Epoch,
     pub(crate) tasks: Slab<Task>,
     pub(crate) tags: Tags,
     pub(crate) ios: Slab<DiskIo>,
@@ -312,8 +314,9 @@ impl Engine {
             if !disk.gate.send() {
                 continue;
             }
+            debug_assert!(disk.is_present(), "a lost disk owes or is poisoned: nobody waits in its gate");
             disk.counts.in_flight += 1;
-            let io = self.ios.insert(DiskIo::flush(position, disk.epoch()));
+            let io = self.ios.insert(DiskIo::flush(position, self.epoch));
             return Some(Output::Io { io: IoId(io.0), disk: disk.id(), op: DiskOp::Flush });
         }
         None
@@ -335,7 +338,7 @@ impl Engine {
             return true;
         }
         let disk = &mut self.disks[piece.disk];
-        piece.epoch = disk.epoch();
+        piece.epoch = self.epoch;
         disk.counts.in_flight += 1;
         if !disk.is_present() {
             self.completed(io, Status::Gone, None);

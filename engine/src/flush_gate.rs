@@ -28,7 +28,8 @@
 //!   most one flush runs.
 //! * F3 A failed flush fails its own group and everything queued behind it, leaves `durable_seq` where it was, and poisons
 //!   the disk: every later request and every FUA write on it fails, until the operator clears the fault. The disk may have
-//!   dropped its cache with the error, so a second flush that succeeds would prove nothing.
+//!   dropped its cache with the error, so a second flush that succeeds would prove nothing. Clearing the fault means taking
+//!   the loss of what was written before: an op that wrote before it and ends after it fails too.
 //! * F4 A write that failed in part makes no claim; the pieces that landed stay in `ack_seq`.
 //! * F5 Unmap, write zeroes, compare-and-write and OR-write count as writes.
 //! * F6 After a reset, a re-plug or a change of the write-cache setting nothing is known to be durable: `forget` moves
@@ -84,6 +85,8 @@ pub(crate) struct FlushGate {
 struct Running {
     /// `ack_seq` when it was sent (F1).
     covers: u64,
+    /// The disk was poisoned while it ran: its success proves nothing (F3).
+    void: bool,
     waiters: Vec<Waiter>,
 }
 
@@ -134,26 +137,30 @@ impl FlushGate {
         self.stats.requested += waiters.len() as u64;
         self.stats.issued += 1;
         self.stats.joined += waiters.len() as u64 - 1;
-        self.running = Some(Running { covers, waiters });
+        self.running = Some(Running { covers, void: false, waiters });
         true
     }
 
-    /// The running flush ended. Returns who is to be told so: after a failure also everything that was pending (F3).
-    pub(crate) fn ended(&mut self, good: bool) -> Vec<Waiter> {
+    /// The running flush ended. Returns who is to be told, after a failure also everything that was pending (F3), and
+    /// whether to tell them that all is durable.
+    pub(crate) fn ended(&mut self, good: bool) -> (Vec<Waiter>, bool) {
         let mut running = self.running.take().expect("only a flush that was sent ends, and it ends once");
-        if good {
-            self.durable_seq = self.durable_seq.max(running.covers); // F1
-        } else {
+        if !good {
             self.stats.failed += 1;
             let queued_behind = self.poison(); // F3
             running.waiters.extend(queued_behind);
+        } else if !running.void {
+            self.durable_seq = self.durable_seq.max(running.covers); // F1
         }
-        running.waiters
+        (running.waiters, good && !running.void)
     }
 
     /// Acknowledged writes may be lost (F3). Returns who waited for a flush that will not be sent.
     pub(crate) fn poison(&mut self) -> Vec<Waiter> {
         self.poisoned = true;
+        if let Some(running) = &mut self.running {
+            running.void = true;
+        }
         let waiters = std::mem::take(&mut self.pending);
         self.refuse(waiters.len() as u64);
         waiters
@@ -250,9 +257,9 @@ mod tests {
         let new = gate.wrote();
         let late = wait(&mut gate, new, 3);
         assert!(!gate.send(), "one runs");
-        assert_eq!(gate.ended(true), [a, covered]);
+        assert_eq!(gate.ended(true), (vec![a, covered], true));
         assert!(gate.send());
-        assert_eq!(gate.ended(true), [late]);
+        assert_eq!(gate.ended(true), (vec![late], true));
         let stats = gate.stats();
         assert_eq!((stats.requested, stats.issued, stats.joined), (3, 2, 1));
     }
@@ -265,7 +272,7 @@ mod tests {
         assert!(gate.send());
         let seq = gate.wrote();
         let b = wait(&mut gate, seq, 2);
-        assert_eq!(gate.ended(false), [a, b]);
+        assert_eq!(gate.ended(false), (vec![a, b], false));
         assert_eq!(gate.request(0, op(3)), Answer::Refused, "even of a volume that owes nothing");
         assert!(!gate.send());
         gate.clear_fault();
@@ -273,6 +280,20 @@ mod tests {
         assert!(gate.send(), "the next flush is sent, not elided");
         let stats = gate.stats();
         assert_eq!((stats.requested, stats.issued, stats.refused, stats.failed), (4, 2, 2, 1));
+    }
+
+    #[test]
+    fn f3_a_flush_during_which_the_disk_was_poisoned_proves_nothing_even_if_it_ends_well() {
+        let mut gate = FlushGate::default();
+        let seq = gate.wrote();
+        let a = wait(&mut gate, seq, 1);
+        assert!(gate.send());
+        assert_eq!(gate.poison(), []);
+        gate.clear_fault();
+        let b = wait(&mut gate, seq, 2);
+        assert_eq!(gate.ended(true), (vec![a], false));
+        assert!(gate.send(), "what was asked after the fault was cleared goes on");
+        assert_eq!(gate.ended(true), (vec![b], true));
     }
 
     #[test]
@@ -285,7 +306,7 @@ mod tests {
         gate.ended(true);
         assert_eq!(gate.request(owed, Waiter::Engine), Answer::Waits, "the flush sent before does not count");
         assert!(gate.send());
-        assert_eq!(gate.ended(true), [Waiter::Engine]);
+        assert_eq!(gate.ended(true), (vec![Waiter::Engine], true));
         assert_eq!(gate.request(owed, op(2)), Answer::Durable);
     }
 
@@ -301,9 +322,9 @@ mod tests {
             let seq = gate.wrote();
             wait(&mut gate, seq, n);
         }
-        assert!(!gate.ended(true).contains(&victim));
+        assert!(!gate.ended(true).0.contains(&victim));
         assert!(gate.send());
-        assert!(gate.ended(true).contains(&victim));
+        assert!(gate.ended(true).0.contains(&victim));
     }
 
     #[test]
@@ -317,7 +338,7 @@ mod tests {
         }
         gate.ended(true);
         flushes += u32::from(gate.send());
-        assert_eq!(gate.ended(true).len(), 15);
+        assert_eq!(gate.ended(true).0.len(), 15);
         assert_eq!((flushes, gate.can_send()), (2, false));
     }
 }

@@ -194,6 +194,7 @@ impl Engine {
         let task = self.tasks.get_mut(key).expect("a task starts before it ends");
         let volume = &mut self.volumes[task.volume];
         task.fua = asks_fua(&task.op) || !volume.write_cache; // F9
+        task.epoch = self.epoch;
         task.phase = if is_exclusive(&task.op) { Phase::Reading } else { Phase::Moving };
         match task.op {
             Op::Flush => {
@@ -269,7 +270,7 @@ impl Engine {
                 disk: position,
                 slot: place.slot,
                 sent: false,
-                epoch: disk.epoch(),
+                epoch: self.epoch,
                 volume_lba,
                 disk_lba: place.lba,
                 count,
@@ -317,13 +318,22 @@ impl Engine {
     /// Every piece ended well. The disks that did not make their pieces durable are asked for one flush each.
     fn moved(&mut self, key: Key) {
         let task = self.task(key);
-        // The write cache may have been switched off while it ran (F9).
-        let durable = task.op.is_write() && (task.fua || !self.volumes[task.volume].write_cache);
+        let volume = &self.volumes[task.volume];
         let owes = task.owes;
-        if !durable || owes == 0 {
+        if owes == 0 {
             return self.finish(key, Status::Good);
         }
-        self.make_durable(key, owes);
+        let lost =
+            |(slot, &disk): (usize, &usize)| owes >> slot & 1 == 1 && self.disks[disk].has_lost_since(task.epoch);
+        if volume.map.disks().iter().enumerate().any(lost) {
+            return self.finish(key, Status::DurabilityLost); // F3: written before a fault was cleared, ended after it
+        }
+        // The write cache may have been switched off while it ran (F9).
+        if task.fua || !volume.write_cache {
+            self.make_durable(key, owes);
+        } else {
+            self.finish(key, Status::Good);
+        }
     }
 
     /// Asks the disks in `slots` that everything this volume wrote there be durable; ends the task if there is nothing to
@@ -333,7 +343,7 @@ impl Engine {
         task.phase = Phase::Flushing;
         let volume = &self.volumes[task.volume];
         for (slot, &position) in volume.map.disks().iter().enumerate() {
-            if slots & 1 << slot == 0 {
+            if slots >> slot & 1 == 0 {
                 continue;
             }
             let disk = &mut self.disks[position];

@@ -11,7 +11,7 @@
 
 use platter_block::{BlockCount, BlockRange, DiskOp, Extent, Lba, Op, Report, Status, Tag};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Epoch};
 use crate::ranges::RangeId;
 use crate::slab::Key;
 
@@ -56,6 +56,8 @@ pub(crate) struct Task {
     pub(crate) gates: u32,
     /// Durable before its answer, as far as that was known when it started.
     pub(crate) fua: bool,
+    /// When it started.
+    pub(crate) epoch: Epoch,
     /// By slot: a bit for each disk where it wrote something that is not durable by itself.
     pub(crate) owes: u128,
     /// The first error. No more pieces are made or handed out once there is one.
@@ -81,6 +83,7 @@ impl Task {
             sent: 0,
             gates: 0,
             fua: false,
+            epoch: 0,
             owes: 0,
             error: None,
             aborted: false,
@@ -197,8 +200,8 @@ pub(crate) struct DiskIo {
     pub(crate) slot: u8,
     /// Handed out.
     pub(crate) sent: bool,
-    /// Of the disk, when it was handed out (F6).
-    pub(crate) epoch: u32,
+    /// When it was handed out (F6).
+    pub(crate) epoch: Epoch,
     pub(crate) volume_lba: Lba,
     pub(crate) disk_lba: Lba,
     pub(crate) count: BlockCount,
@@ -237,7 +240,7 @@ impl IoKind {
 
 impl DiskIo {
     /// A device flush, handed out as it is made.
-    pub(crate) const fn flush(disk: usize, epoch: u32) -> Self {
+    pub(crate) const fn flush(disk: usize, epoch: Epoch) -> Self {
         Self { disk, epoch, sent: true, kind: IoKind::Flush, ..Self::bytes(Key::NONE) }
     }
 

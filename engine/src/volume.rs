@@ -203,11 +203,11 @@ mod tests {
         let (mut disks, mut volume) = volume(vec![Some(info(100)), None], 0);
         assert!(!volume.info().ready);
         for wrong in [info(63), DiskInfo { block_size: 4096, ..info(100) }] {
-            disks[1].believe(wrong);
+            disks[1].believe(wrong, 1);
             volume.refresh(&disks);
             assert!(!volume.info().ready);
         }
-        disks[1].believe(info(64));
+        disks[1].believe(info(64), 2);
         assert!(volume.refresh(&disks));
         assert!(volume.info().ready);
     }

@@ -176,6 +176,36 @@ fn f3_a_fua_write_that_waited_for_its_range_is_refused_when_the_disk_was_poisone
 }
 
 #[test]
+fn f3_a_write_that_began_before_a_fault_was_cleared_is_part_of_the_loss() {
+    for (op, tag) in [(fua_write(990, 20), 10), (write(990, 20), 11)] {
+        let mut rig = Rig::new(&[no_fua(), no_fua()]);
+        rig.run(1, write(0, 1));
+        rig.submit(tag, op);
+        rig.end(0, Status::Good); // its piece on disk 0 lands
+        rig.submit(2, Op::Flush);
+        rig.end_flush(0, EIO); // and is lost
+        rig.handle(Input::ClearFault { disk: DiskId(0) });
+        rig.end_only(Status::Good); // its piece on disk 1 lands
+        assert_eq!(rig.status(tag), Some(Status::DurabilityLost), "{op:?}");
+        assert_eq!((rig.flushes(0), rig.flushes(1)), (1, 0), "a flush now would prove nothing");
+        rig.run(3, op);
+        rig.assert_at_rest();
+    }
+}
+
+#[test]
+fn f3_no_flush_is_sent_to_a_missing_disk_when_its_fault_is_cleared_meanwhile() {
+    let mut rig = Rig::new(&[no_fua(), no_fua()]);
+    rig.submit(1, fua_write(990, 20));
+    rig.end(0, Status::Good); // its piece on disk 0 lands
+    rig.handle(Input::DiskLost { disk: DiskId(0) }); // and is lost
+    rig.handle(Input::ClearFault { disk: DiskId(0) });
+    rig.end_only(Status::Good);
+    assert_eq!((rig.status(1), rig.flushes(0)), (Some(Status::DurabilityLost), 0));
+    rig.assert_at_rest();
+}
+
+#[test]
 fn f3_an_aborted_flush_still_decides_for_the_disk() {
     let mut rig = Rig::new(&[no_fua()]);
     rig.run(1, write(0, 1));
