@@ -109,10 +109,8 @@ impl FlushGate {
             self.stats.elided += 1;
             return Answer::Durable;
         }
-        if let Some(running) = &mut self.running
-            && running.covers >= need
-        // F2
-        {
+        let covering = self.running.as_mut().filter(|running| !running.void && running.covers >= need); // F2
+        if let Some(running) = covering {
             running.waiters.push(waiter);
             self.stats.requested += 1;
             self.stats.joined += 1;
