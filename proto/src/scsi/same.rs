@@ -6,6 +6,7 @@ use super::cdb::Blocks;
 use super::rw::in_range;
 use super::sense::{Code, Sense};
 use super::task::{Call, Next, Outcome, Work};
+use super::unit::MAX_SAME;
 
 /// How much of a pattern is written at once, in bytes.
 const PIECE: u32 = 1 << 20;
@@ -17,14 +18,17 @@ const UNMAP: u8 = 0x08;
 const NDOB: u8 = 0x01;
 
 /// WRITE SAME(10), (16). NUMBER OF LOGICAL BLOCKS 0 means "to the end" (WSNZ is 0). Zeroes are written without sending
-/// them, and with UNMAP=1 may deallocate the blocks; other patterns are replicated in a buffer of bounded size.
+/// them; other patterns are replicated in a buffer of bounded size.
+///
+/// UNMAP=1 asks for deallocation, and blocks read as zeroes afterwards whatever the block from the initiator says. SBC-3
+/// 4.7.3.4.4 would have a block that is not zeroes written instead; the Linux targets (LIO, tgt, scsi_debug) and the
+/// conformance tests of libiscsi take it as is done here, and no initiator is known to send such a block.
 pub(super) fn write_same(call: &mut Call<'_>) -> Outcome {
     let cdb = call.cdb();
     let Blocks { lba, count, count_at } = cdb.blocks();
     in_range(call, BlockRange::new(Lba(lba), BlockCount(count)))?;
     let left = if count == 0 { call.unit().blocks() - lba } else { u64::from(count) };
-    let max = call.unit().max_same();
-    let left = u32::try_from(left).ok().filter(|&l| l <= max).ok_or(Sense::cdb_byte(count_at))?;
+    let left = u32::try_from(left).ok().filter(|&l| l <= MAX_SAME).ok_or(Sense::cdb_byte(count_at))?;
     let may_unmap = cdb.has(1, UNMAP);
     let no_data = cdb.opcode() == 0x93 && cdb.has(1, NDOB);
     let block_size = call.unit().block_size();
@@ -97,7 +101,7 @@ impl Same {
 
     fn prepare(&self, call: &mut Call<'_>, block: BufId) -> Result<Source, super::sense::Fail> {
         let len = self.block_size as usize;
-        if call.pool.bytes(block).iter().all(|&b| b == 0) {
+        if self.may_unmap || call.pool.bytes(block).iter().all(|&b| b == 0) {
             return Ok(Source::Zeroes);
         }
         let count = call.unit().blocks_in(PIECE).min(self.left);

@@ -14,8 +14,9 @@ pub(super) const MAX_TRANSFER: u32 = 4 << 20;
 /// Largest COMPARE AND WRITE in bytes to compare: it takes three times as much of the pool.
 const MAX_COMPARE: u32 = 1 << 20;
 
-/// Most bytes of the medium that one WRITE SAME may cover: a few seconds of a slow disk, so that no initiator times out.
-const MAX_SAME: u64 = 1 << 30;
+/// MAXIMUM WRITE SAME LENGTH in blocks: as many as WRITE SAME(10) can say, and few enough for a slow disk to write in the
+/// time that initiators wait.
+pub(super) const MAX_SAME: u32 = 0xffff;
 
 /// One logical unit, as configured.
 #[derive(Clone, Debug)]
@@ -117,11 +118,6 @@ impl Unit {
     /// MAXIMUM COMPARE AND WRITE LENGTH in blocks: the field in the CDB has 8 bits.
     pub(super) fn max_compare(&self) -> u8 {
         u8::try_from(self.blocks_in(MAX_COMPARE)).unwrap_or(u8::MAX)
-    }
-
-    /// MAXIMUM WRITE SAME LENGTH in blocks.
-    pub(super) fn max_same(&self) -> u32 {
-        (MAX_SAME / u64::from(self.block_size())) as u32
     }
 
     /// Why writes are refused, if they are.

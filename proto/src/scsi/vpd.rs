@@ -5,7 +5,7 @@ use platter_block::Rotation;
 
 use super::inquiry::peripheral;
 use super::task::{Call, Target};
-use super::unit::Unit;
+use super::unit::{MAX_SAME, Unit};
 use super::unmap;
 
 /// A page with its header, or `None` if the target of the command does not have it.
@@ -124,7 +124,7 @@ fn block_limits(unit: &Unit) -> Vec<u8> {
         (24, &max_unmap_descriptors.to_be_bytes()),
         (28, &unmap_granularity.to_be_bytes()),
         (32, &unmap_alignment.to_be_bytes()),
-        (36, &u64::from(unit.max_same()).to_be_bytes()),
+        (36, &u64::from(MAX_SAME).to_be_bytes()),
         // 44 to 63: atomic writes, none.
     ])
 }
