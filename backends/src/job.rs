@@ -185,12 +185,12 @@ pub(crate) const fn range_of(op: &DiskOp) -> Option<BlockRange> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use platter_block::{BlockCount, BufPool};
 
     use super::*;
 
-    fn job(op: DiskOp, bytes: usize) -> Job {
+    pub(crate) fn job(op: DiskOp, bytes: usize) -> Job {
         let folder = tempfile::tempdir().unwrap();
         let options = crate::OpenOptions { size: Some(1 << 20), ..Default::default() };
         let opened = crate::open(&folder.path().join("disk"), &options).unwrap();
@@ -199,7 +199,7 @@ mod tests {
         Job::new(Arc::new(Disk::new(opened)), op, (bytes > 0).then(|| pool.slice(buf, 0..bytes)))
     }
 
-    fn read(lba: u64, count: u32) -> Job {
+    pub(crate) fn read(lba: u64, count: u32) -> Job {
         let mut pool = BufPool::new(4096);
         let buf = pool.alloc(1).unwrap();
         job(DiskOp::Read { lba: Lba(lba), count: BlockCount(count), buf, at: 0 }, count as usize * 512)

@@ -61,9 +61,9 @@ impl Ledger {
         }
     }
 
-    /// Whether the op's disk was removed.
-    pub(crate) fn is_gone(&self, key: Key) -> bool {
-        self.entries[key.0 as usize].as_ref().is_some_and(|e| e.gone)
+    /// The disk of an op; `None` if it was removed.
+    pub(crate) fn disk(&self, key: Key) -> Option<DiskId> {
+        self.entries[key.0 as usize].as_ref().filter(|e| !e.gone).map(|e| e.disk)
     }
 
     /// Ends every op of `disk` `Gone`.
@@ -107,7 +107,7 @@ mod tests {
 
         let again = ledger.enter(IoId(1), DiskId(0)).unwrap();
         assert_ne!(again, stuck, "the kernel still works on the old one");
-        assert!(ledger.is_gone(stuck) && !ledger.is_gone(again));
+        assert_eq!((ledger.disk(stuck), ledger.disk(again)), (None, Some(DiskId(0))));
         ledger.strike_off(stuck, Status::Good, None);
         assert!(!ledger.has_ended(), "the late end is not told");
         ledger.strike_off(again, Status::Good, None);

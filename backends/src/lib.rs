@@ -11,7 +11,7 @@
 //! | ops of one backend between `submit` and `reap` | [`MAX_IN_FLIGHT`] | the op ends `Busy` |
 //! | ring entries of [`Uring`] | as asked of `new` | the ring is handed to the kernel once more in that turn |
 //! | completion queue of [`Uring`] | 4096 or twice the entries | the kernel keeps further completions in memory of its own |
-//! | kernel workers of [`Uring`] | 8 per disk | flushes and writes that allocate wait inside the kernel |
+//! | reads and writes in the kernel per disk, [`Uring`] | [`RING_OPS_PER_DISK`] | later ones wait in that disk's queue, in order |
 //! | threads of [`Threads`] per disk | as asked of `new` | ops wait in that disk's queue, in order |
 //! | flushes running per disk | [`FLUSHES_PER_DISK`] | later flushes of that disk wait; reads and writes pass them |
 //! | write zeroes, unmap and block status running per disk | [`BULK_PER_DISK`] | later ones wait; everything else passes them |
@@ -22,6 +22,7 @@ mod errno;
 mod faulty;
 mod job;
 mod ledger;
+mod line;
 mod mem;
 mod open;
 mod pool;
@@ -48,6 +49,10 @@ pub use uring::Uring;
 
 /// Most ops of one backend between `submit` and `reap`. One more ends [`Status::Busy`].
 pub const MAX_IN_FLIGHT: usize = 16_384;
+
+/// Most reads and writes of one disk that [`Uring`] has in the kernel at once: enough to fill and sort any disk's queue,
+/// and a bound on what a stuck disk can hold on to.
+pub const RING_OPS_PER_DISK: usize = 64;
 
 /// Most flushes of one disk that run at once. The engine sends one; more gain nothing on any disk.
 pub const FLUSHES_PER_DISK: usize = 1;

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use platter_block::{BUFFER_ALIGNMENT, BufPool, Discard, DiskInfo, Fua, Rotation};
+use platter_block::{BufPool, Discard, DiskInfo, Fua, Rotation};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
@@ -490,8 +490,8 @@ fn try_direct(file: &File, block_size: u32) -> Result<(), String> {
 /// Reads block 1 (block 0 of a disk of one block) into memory that is aligned to the block size and no better.
 fn read_one_block(file: &File, block_size: u32) -> Result<(), Errno> {
     let block = block_size as usize;
-    let mut pool = BufPool::new(2 * block + BUFFER_ALIGNMENT);
-    let buf = pool.alloc(2 * block).expect("the budget was made for it");
+    let mut pool = BufPool::new(1 << 20);
+    let buf = pool.alloc(2 * block).expect("two blocks of at most 64 KiB fit in 1 MiB");
     let slice = pool.slice(buf, block..2 * block);
     match raw::pread(file, &slice, 0, u64::from(block_size))? {
         0 => raw::pread(file, &slice, 0, 0).map(|_| ()),

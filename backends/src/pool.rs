@@ -4,7 +4,6 @@
 //! and bulk ops have their own waiting lines and limits, and reads and writes always find a thread: there is at least one
 //! more than those limits.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,6 +13,7 @@ use platter_block::{DiskId, Report, Status};
 
 use crate::job::{Job, Lane};
 use crate::ledger::Key;
+use crate::line::Line;
 use crate::{BULK_PER_DISK, FLUSHES_PER_DISK, blocking, wake};
 
 /// Threads that run the jobs of one disk. They are started as needed and stay. Dropped: what has not begun is dropped, what
@@ -62,18 +62,11 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    data: VecDeque<(Key, Job)>,
+    data: Line,
     flushes: Line,
     bulk: Line,
     idle: usize,
     closed: bool,
-}
-
-/// Jobs of which only some may run at once.
-#[derive(Debug, Default)]
-struct Line {
-    waiting: VecDeque<(Key, Job)>,
-    running: usize,
 }
 
 /// Stack of a thread in bytes: system calls and small arrays.
@@ -108,7 +101,7 @@ impl Pool {
         let (waiting, idle) = {
             let mut queue = self.shared.lock();
             for (key, job) in self.fresh.drain(..) {
-                queue.push(key, job);
+                queue.line(job.lane()).push(key, job);
             }
             (queue.ready(), queue.idle)
         };
@@ -134,8 +127,8 @@ impl Pool {
         let mut queue = self.shared.lock();
         queue.closed = true;
         let Queue { data, flushes, bulk, .. } = &mut *queue;
-        let queued = data.drain(..).chain(flushes.waiting.drain(..)).chain(bulk.waiting.drain(..));
-        let keys = queued.chain(self.fresh.drain(..)).map(|(key, _)| key).collect();
+        let queued = data.clear().chain(flushes.clear()).chain(bulk.clear());
+        let keys = queued.chain(self.fresh.drain(..).map(|(key, _)| key)).collect();
         drop(queue);
         self.shared.work.notify_all();
         keys
@@ -194,7 +187,7 @@ impl Shared {
             drop(job);
             self.completions.push(Done { key, status, report });
             queue = self.lock();
-            queue.finished(lane);
+            queue.line(lane).finished();
         }
     }
 
@@ -204,43 +197,51 @@ impl Shared {
 }
 
 impl Queue {
-    fn push(&mut self, key: Key, job: Job) {
-        match job.lane() {
-            Lane::Data => &mut self.data,
-            Lane::Flush => &mut self.flushes.waiting,
-            Lane::Bulk => &mut self.bulk.waiting,
-        }
-        .push_back((key, job));
-    }
-
     /// The next job that may begin. The limited kinds first: they cannot take every thread, the others could.
     fn next(&mut self) -> Option<(Key, Job)> {
         let limited = self.flushes.next(FLUSHES_PER_DISK).or_else(|| self.bulk.next(BULK_PER_DISK));
-        limited.or_else(|| self.data.pop_front())
+        limited.or_else(|| self.data.next(usize::MAX))
     }
 
     /// How many jobs may begin now.
     fn ready(&self) -> usize {
-        self.data.len() + self.flushes.ready(FLUSHES_PER_DISK) + self.bulk.ready(BULK_PER_DISK)
+        self.data.ready(usize::MAX) + self.flushes.ready(FLUSHES_PER_DISK) + self.bulk.ready(BULK_PER_DISK)
     }
 
-    const fn finished(&mut self, lane: Lane) {
+    const fn line(&mut self, lane: Lane) -> &mut Line {
         match lane {
-            Lane::Data => {}
-            Lane::Flush => self.flushes.running -= 1,
-            Lane::Bulk => self.bulk.running -= 1,
+            Lane::Data => &mut self.data,
+            Lane::Flush => &mut self.flushes,
+            Lane::Bulk => &mut self.bulk,
         }
     }
 }
 
-impl Line {
-    fn next(&mut self, limit: usize) -> Option<(Key, Job)> {
-        let next = if self.running < limit { self.waiting.pop_front() } else { None };
-        self.running += usize::from(next.is_some());
-        next
-    }
+#[cfg(test)]
+mod tests {
+    use platter_block::{BlockCount, DiskOp, Lba};
 
-    fn ready(&self, limit: usize) -> usize {
-        self.waiting.len().min(limit.saturating_sub(self.running))
+    use super::*;
+    use crate::job::tests::job;
+
+    #[test]
+    fn reads_find_a_thread_whatever_flushes_and_zeroes_wait() {
+        let mut queue = Queue::default();
+        let zeroes = DiskOp::WriteZeroes { lba: Lba(0), count: BlockCount(1), may_unmap: false };
+        let ops = [DiskOp::Flush, zeroes, DiskOp::Flush, zeroes, zeroes, DiskOp::Flush, zeroes];
+        for (key, op) in (0..).zip(ops) {
+            let job = job(op, 0);
+            queue.line(job.lane()).push(Key(key), job);
+        }
+        let read = crate::job::tests::read(0, 1);
+        queue.line(Lane::Data).push(Key(99), read);
+        assert_eq!(queue.ready(), FLUSHES_PER_DISK + BULK_PER_DISK + 1);
+
+        let order: Vec<_> = std::iter::from_fn(|| queue.next()).map(|(key, _)| key.0).collect();
+        assert_eq!(order, [0, 1, 3, 99]);
+        assert!(order.len() <= MIN_THREADS, "the smallest pool runs them all at once");
+        queue.line(Lane::Flush).finished();
+        assert_eq!(queue.next().map(|(key, _)| key), Some(Key(2)), "the next flush follows the first");
+        assert_eq!(queue.ready(), 0);
     }
 }

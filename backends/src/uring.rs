@@ -5,13 +5,14 @@
 //!
 //! Files and buffers are not registered with the ring: see the `rate` example for what that would gain.
 //!
-//! A flush, a write into a hole of a file and a read that misses the page cache block inside the kernel, on worker threads
-//! that all disks of the ring share. Their number grows with the disks, and flushes are limited per disk, so that flushes
-//! alone cannot take them all.
+//! A flush, a write into a hole of a file, a read that misses the page cache and anything beyond the request queue of a
+//! disk block inside the kernel, on worker threads that all disks of the ring share. So that a stuck disk cannot take them
+//! all, each disk has at most [`RING_OPS_PER_DISK`] reads and writes and [`FLUSHES_PER_DISK`] flushes in the kernel, and the
+//! kernel may start a worker for each of them.
 
 mod ring;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,8 +23,9 @@ use rustix::io::Errno;
 use self::ring::Ring;
 use crate::job::{self, Disk, Job, Lane, Next};
 use crate::ledger::{Key, Ledger};
+use crate::line::Line;
 use crate::pool::{Completions, Pool};
-use crate::{BULK_PER_DISK, Backend, Ended, FLUSHES_PER_DISK, FileBackend, OpenDisk, wake};
+use crate::{BULK_PER_DISK, Backend, Ended, FLUSHES_PER_DISK, FileBackend, OpenDisk, RING_OPS_PER_DISK, wake};
 
 /// Disks served by one io_uring.
 ///
@@ -33,25 +35,20 @@ pub struct Uring {
     ring: Ring,
     disks: BTreeMap<DiskId, Served>,
     ledger: Ledger,
-    /// To be pushed into the ring as it has room, in order.
-    backlog: VecDeque<(Key, Job)>,
     completions: Arc<Completions>,
     event: Arc<OwnedFd>,
-    /// Kernel workers asked for; 0 before the first turn.
-    workers: u32,
 }
 
 #[derive(Debug)]
 struct Served {
     disk: Arc<Disk>,
+    /// Reads and writes; those that run are in the kernel.
+    data: Line,
+    /// Flushes; those that run are in the kernel.
+    flushes: Line,
     /// For bulk ops.
     pool: Pool,
-    flushes_running: usize,
-    flushes_waiting: VecDeque<(Key, Job)>,
 }
-
-/// Kernel workers per disk: a flush, and some writes that allocate.
-const WORKERS_PER_DISK: u32 = 8;
 
 impl Uring {
     /// A ring of `entries` entries (1 to 32768, rounded up to a power of two; 256 is plenty for spinning disks), and no disks
@@ -67,37 +64,33 @@ impl Uring {
             ring: Ring::new(entries, &event)?,
             disks: BTreeMap::new(),
             ledger: Ledger::default(),
-            backlog: VecDeque::new(),
             completions: Arc::new(Completions::new(Arc::clone(&event))),
             event,
-            workers: 0,
         })
     }
 
-    /// Gives the backlog to the kernel, as many ring entries at a time as there are. What the kernel has no memory for
-    /// stays.
+    /// Gives what may run to the kernel, as many ring entries at a time as there are.
     fn pump(&mut self) {
-        let workers = WORKERS_PER_DISK.saturating_mul(u32::try_from(self.disks.len()).unwrap_or(u32::MAX)).min(1024);
-        if workers > self.workers {
-            self.ring.set_workers(workers);
-            self.workers = workers;
+        if !self.push_all() || (self.ring.queued() > 0 && !self.ring.enter()) {
+            // The kernel is short of memory. Look again in the next turn.
+            wake::signal(&self.event);
         }
-        while let Some((key, job)) = self.backlog.pop_front() {
-            if self.ledger.is_gone(key) {
-                self.ledger.strike_off(key, Status::Gone, None);
-                continue;
-            }
-            if let Err(job) = self.ring.push(key, job) {
-                self.backlog.push_front((key, job));
-                if self.ring.enter().is_err() || self.ring.queued() > 0 {
-                    break;
+    }
+
+    /// Pushes what may run into the ring. False if the kernel did not make room.
+    fn push_all(&mut self) -> bool {
+        for served in self.disks.values_mut() {
+            while let Some((key, mut job)) = served.next() {
+                while let Err(back) = self.ring.push(key, job) {
+                    if !self.ring.enter() {
+                        served.line(back.lane()).put_back(key, back);
+                        return false;
+                    }
+                    job = back;
                 }
             }
         }
-        if self.ring.queued() > 0 && (self.ring.enter().is_err() || self.ring.queued() > 0) {
-            // Look again in the next turn.
-            wake::signal(&self.event);
-        }
+        true
     }
 
     /// The kernel has answered for `job`.
@@ -106,25 +99,32 @@ impl Uring {
             Ok(bytes) => job.moved(bytes),
             Err(_) => job.failed(Errno::from_raw_os_error(result.saturating_neg())),
         };
-        match next {
-            Next::Again if !self.ledger.is_gone(key) => self.backlog.push_front((key, job)),
-            Next::Again => self.strike_off(key, job, Status::Gone),
-            Next::End(status) => self.strike_off(key, job, status),
-        }
-    }
-
-    fn strike_off(&mut self, key: Key, job: Job, status: Status) {
-        if job.lane() == Lane::Flush
-            && let Some(served) = self.disks.values_mut().find(|s| Arc::ptr_eq(&s.disk, &job.disk))
-        {
-            served.flushes_running -= 1;
-            if let Some(waiting) = served.flushes_waiting.pop_front() {
-                served.flushes_running += 1;
-                self.backlog.push_back(waiting);
+        let served = self.ledger.disk(key).and_then(|disk| self.disks.get_mut(&disk));
+        let line = served.map(|s| s.line(job.lane()));
+        let status = match (next, line) {
+            (Next::Again, Some(line)) => return line.put_back(key, job),
+            (Next::End(status), Some(line)) => {
+                line.finished();
+                status
             }
-        }
+            (_, None) => Status::Gone,
+        };
+        // Lets go of the disk and the memory before the end is told.
         drop(job);
         self.ledger.strike_off(key, status, None);
+    }
+}
+
+impl Served {
+    fn next(&mut self) -> Option<(Key, Job)> {
+        self.flushes.next(FLUSHES_PER_DISK).or_else(|| self.data.next(RING_OPS_PER_DISK))
+    }
+
+    const fn line(&mut self, lane: Lane) -> &mut Line {
+        match lane {
+            Lane::Flush => &mut self.flushes,
+            Lane::Data | Lane::Bulk => &mut self.data,
+        }
     }
 }
 
@@ -137,13 +137,8 @@ impl Backend for Uring {
         let Some(key) = self.ledger.enter(io, disk) else { return };
         let job = Job::new(Arc::clone(&served.disk), op, data);
         match job.lane() {
-            Lane::Data => self.backlog.push_back((key, job)),
-            Lane::Flush if served.flushes_running < FLUSHES_PER_DISK => {
-                served.flushes_running += 1;
-                self.backlog.push_back((key, job));
-            }
-            Lane::Flush => served.flushes_waiting.push_back((key, job)),
             Lane::Bulk => served.pool.push(key, job),
+            lane => served.line(lane).push(key, job),
         }
     }
 
@@ -160,7 +155,7 @@ impl Backend for Uring {
     /// Enters the kernel until it has nothing more to say, so that what it says later signals the event again.
     fn reap(&mut self, ended: &mut Vec<Ended>) {
         loop {
-            let entered = !self.ring.must_enter() || self.ring.enter().is_ok();
+            let entered = !self.ring.must_enter() || self.ring.enter();
             wake::clear(&self.event);
             while let Some((key, job, result)) = self.ring.pop() {
                 self.answered(key, job, result);
@@ -195,9 +190,9 @@ impl FileBackend for Uring {
         assert!(!self.disks.contains_key(&disk), "{disk:?} is in use");
         let served = Served {
             disk: Arc::new(Disk::new(opened)),
+            data: Line::default(),
+            flushes: Line::default(),
             pool: Pool::new(disk, BULK_PER_DISK, Arc::clone(&self.completions)),
-            flushes_running: 0,
-            flushes_waiting: VecDeque::new(),
         };
         self.disks.insert(disk, served);
         Ok(())
@@ -207,8 +202,7 @@ impl FileBackend for Uring {
         let Some(mut served) = self.disks.remove(&disk) else { return false };
         served.disk.remove();
         self.ledger.remove(disk);
-        let waiting = served.flushes_waiting.drain(..).map(|(key, _)| key);
-        for key in waiting.chain(served.pool.close()) {
+        for key in served.data.clear().chain(served.flushes.clear()).chain(served.pool.close()) {
             self.ledger.strike_off(key, Status::Gone, None);
         }
         wake::signal(&self.event);

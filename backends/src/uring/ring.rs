@@ -11,6 +11,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use platter_block::DiskOp;
 use rustix::io::ReadWriteFlags;
 
+use crate::MAX_IN_FLIGHT;
 use crate::job::Job;
 use crate::ledger::Key;
 
@@ -26,8 +27,11 @@ pub(super) struct Ring {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Setup {
-    /// The first thread to enter becomes the only one that may.
+    /// Made disabled: the first thread to enter becomes the only one that may.
     Disabled,
+    /// Made enabled, not entered yet.
+    Enabled,
+    /// Entered.
     Running,
 }
 
@@ -50,7 +54,7 @@ impl Ring {
         let (ring, state) = match best.build(entries) {
             Ok(ring) => (ring, Setup::Disabled),
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-                (IoUring::builder().setup_cqsize(answers).build(entries)?, Setup::Running)
+                (IoUring::builder().setup_cqsize(answers).build(entries)?, Setup::Enabled)
             }
             Err(e) => return Err(e),
         };
@@ -59,14 +63,6 @@ impl Ring {
         }
         ring.submitter().register_eventfd(event.as_fd().as_raw_fd())?;
         Ok(Self { ring, jobs: Vec::new(), running: 0, state })
-    }
-
-    /// Lets at most `workers` kernel threads wait for this ring's blocking work (flushes, writes that allocate). A kernel
-    /// that cannot be told keeps its default of four per processor.
-    pub(super) fn set_workers(&mut self, workers: u32) {
-        self.enable();
-        // The second number, for work without bounds such as sockets, stays.
-        let _ = self.ring.submitter().register_iowq_max_workers(&mut [workers, 0]);
     }
 
     /// Queues the next part of `job` for the next [`enter`](Self::enter). `Err` gives it back: the queue is full, enter first.
@@ -93,28 +89,23 @@ impl Ring {
         Ok(())
     }
 
-    /// Gives what is queued to the kernel, and takes its deferred answers.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel is short of memory; what was queued stays queued.
+    /// Gives what is queued to the kernel, and takes its deferred answers. False if the kernel is short of memory and what was
+    /// queued stays queued.
     ///
     /// # Panics
     ///
     /// If another thread has entered before.
-    pub(super) fn enter(&mut self) -> io::Result<()> {
+    pub(super) fn enter(&mut self) -> bool {
         self.enable();
         loop {
+            let before = self.queued();
             match self.ring.submit() {
-                Ok(_) => return Ok(()),
+                Ok(_) => return before == 0 || self.queued() < before,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    assert_ne!(
-                        e.kind(),
-                        io::ErrorKind::AlreadyExists,
-                        "the ring was moved to another thread after its first use"
-                    );
-                    return Err(e);
+                    let moved = e.kind() == io::ErrorKind::AlreadyExists;
+                    assert!(!moved, "the ring was moved to another thread after its first use");
+                    return false;
                 }
             }
         }
@@ -143,6 +134,11 @@ impl Ring {
     fn enable(&mut self) {
         if self.state == Setup::Disabled {
             self.ring.submitter().register_enable_rings().expect("a ring made disabled can be enabled once");
+        }
+        if self.state != Setup::Running {
+            // Work that blocks gets workers without a limit but that of the ops themselves. An older kernel keeps its default
+            // of four per processor. The other number, for work such as sockets, stays.
+            let _ = self.ring.submitter().register_iowq_max_workers(&mut [MAX_IN_FLIGHT as u32, 0]);
             self.state = Setup::Running;
         }
     }
