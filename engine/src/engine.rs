@@ -275,11 +275,13 @@ impl Engine {
             return Some(flush);
         }
         while let Some(output) = self.outputs.pop_front() {
-            let (Output::Io { io, .. } | Output::Compare { io, .. } | Output::Combine { io, .. }) = output else {
-                return Some(output);
+            let output = match output {
+                Output::Io { io, disk, op } => self.hand_out(io, op).map(|op| Output::Io { io, disk, op }),
+                Output::Compare { io, .. } | Output::Combine { io, .. } => self.hand_out_bytes(io).then_some(output),
+                other => Some(other),
             };
-            if self.hand_out(io) {
-                return Some(output);
+            if output.is_some() {
+                return output;
             }
             self.start_runnable();
         }
@@ -322,41 +324,51 @@ impl Engine {
         None
     }
 
-    /// Whether a piece still has somebody to work for and a disk to work on; then it counts as sent.
-    fn hand_out(&mut self, io: IoId) -> bool {
-        let key = Key(io.0);
-        let piece = self.ios.get_mut(key).expect("a piece waits in one output");
-        let task = self.tasks.get_mut(piece.task).filter(|task| task.goes_on());
-        let Some(task) = task else {
-            self.ios.remove(key);
-            return false;
-        };
-        task.queued -= 1;
-        task.sent += 1;
-        piece.sent = true;
-        if piece.kind == IoKind::Bytes {
-            return true;
+    /// From here on a piece counts as sent. `None` if nobody waits for it any more, or its disk is gone.
+    fn hand_out(&mut self, io: IoId, mut op: DiskOp) -> Option<DiskOp> {
+        if !self.hand_out_bytes(io) {
+            return None;
         }
+        let piece = self.ios.get_mut(Key(io.0)).expect("just handed out");
         let disk = &mut self.disks[piece.disk];
         piece.epoch = self.epoch;
         disk.counts.in_flight += 1;
         if !disk.is_present() {
             self.completed(io, Status::Gone, None);
-            return false;
+            return None;
         }
         let blocks = u64::from(piece.count.0);
-        match piece.kind {
-            IoKind::Read => {
+        match &mut op {
+            DiskOp::Read { .. } => {
                 disk.counts.reads += 1;
                 disk.counts.blocks_read += blocks;
             }
-            IoKind::Write { fua } => {
+            DiskOp::Write { fua, .. } => {
+                *fua &= disk.sends_fua(); // F6: the disk may have been reset since the piece was made
+                piece.kind = IoKind::Write { fua: *fua };
                 disk.counts.writes += 1;
                 disk.counts.blocks_written += blocks;
-                disk.counts.fua_native += u64::from(fua);
+                disk.counts.fua_native += u64::from(*fua);
             }
-            IoKind::BlockStatus | IoKind::Bytes | IoKind::Flush => {}
+            DiskOp::WriteZeroes { .. } | DiskOp::Unmap { .. } => {
+                disk.counts.writes += 1;
+                disk.counts.blocks_written += blocks;
+            }
+            DiskOp::BlockStatus { .. } | DiskOp::Flush => {}
         }
+        Some(op)
+    }
+
+    /// The same for a question about bytes; false if nobody waits for the answer any more.
+    fn hand_out_bytes(&mut self, io: IoId) -> bool {
+        let piece = self.ios.get_mut(Key(io.0)).expect("a piece waits in one output");
+        let Some(task) = self.tasks.get_mut(piece.task).filter(|task| task.goes_on()) else {
+            self.ios.remove(Key(io.0));
+            return false;
+        };
+        task.queued -= 1;
+        task.sent += 1;
+        piece.sent = true;
         true
     }
 }

@@ -1,6 +1,6 @@
 //! Failed flushes and poisoned disks (F3, pitfall P4); lost, attached and reset disks (F6).
 
-use platter_block::{DiskId, DiskInfo, DiskOp, Fua, Lba, Op, Status, VolumeId};
+use platter_block::{DiskId, DiskInfo, DiskOp, Fua, Lba, Op, Status, Tag, VolumeId};
 use platter_engine::{FuaPolicy, Input, Output};
 
 use crate::rig::*;
@@ -265,6 +265,21 @@ fn f6_a_fua_claim_from_before_a_reset_is_void() {
 }
 
 #[test]
+fn f6_a_piece_made_before_a_reset_and_handed_out_after_it_follows_the_new_info() {
+    let mut rig = Rig::new(&[native()]);
+    rig.handle_only(Input::Submit { tag: Tag(1), volume: VolumeId(0), op: fua_write(0, 1) });
+    rig.handle_only(Input::DiskReset { disk: DiskId(0), info: no_fua() });
+    rig.drain();
+    rig.end_flush(0, Status::Good);
+    assert!(matches!(rig.open[0].op, DiskOp::Write { fua: false, .. }), "no FUA for a disk that has none");
+    rig.end_only(Status::Good);
+    assert_eq!((rig.status(1), rig.flushes(0)), (None, 2));
+    rig.end_flush(0, Status::Good);
+    assert_eq!(rig.status(1), Some(Status::Good));
+    rig.assert_at_rest();
+}
+
+#[test]
 fn f6_a_change_of_the_disks_write_cache_flushes_once_and_is_told() {
     let mut rig = Rig::new(&[no_fua()]);
     rig.run(1, write(0, 1));
@@ -383,7 +398,7 @@ fn what_is_in_flight_when_a_disk_is_lost_ends_gone_once_and_leaves_nothing_behin
 #[test]
 fn what_was_not_handed_out_when_a_disk_is_lost_never_is() {
     let mut rig = Rig::new(&[no_fua()]);
-    rig.handle_only(Input::Submit { tag: platter_block::Tag(1), volume: VolumeId(0), op: write(0, 1) });
+    rig.handle_only(Input::Submit { tag: Tag(1), volume: VolumeId(0), op: write(0, 1) });
     rig.handle_only(Input::DiskLost { disk: DiskId(0) });
     rig.drain();
     assert!(rig.sent.is_empty());

@@ -7,6 +7,8 @@ mod abort;
 mod durability;
 mod exclusion;
 mod faults;
+mod medium;
+mod model;
 
 mod pieces;
 mod rig;
