@@ -165,3 +165,17 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
         (**self).in_flight()
     }
 }
+
+impl<B: FileBackend + ?Sized> FileBackend for Box<B> {
+    fn add(&mut self, disk: DiskId, opened: OpenDisk) -> io::Result<()> {
+        (**self).add(disk, opened)
+    }
+
+    fn remove(&mut self, disk: DiskId) -> bool {
+        (**self).remove(disk)
+    }
+
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+}

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{DISK, Mounted, Rig, disk_folder, file_backends, mem_info, on_every_backend, rig, say};
+use common::{DISK, Mounted, Rig, disk_folder, file_backends, mem_info, no_children, on_every_backend, rig, run, say};
 use platter_backends::{Backend, Direct, DiskKind, FileBackend, OpenDisk, OpenError, OpenOptions, Uring, open};
 use platter_block::{BlockCount, BufPool, DiskId, DiskOp, IoId, Lba, Status};
 
@@ -16,6 +16,7 @@ fn options() -> OpenOptions {
 
 /// Reaps, expecting nothing, until `path` can be claimed anew.
 fn wait_for_release(rig: &mut Rig<dyn FileBackend>, path: &Path, options: &OpenOptions) -> OpenDisk {
+    let _guard = no_children();
     loop {
         assert!(rig.reap().is_empty(), "{}: an op ended twice", rig.name);
         match open(path, options) {
@@ -242,7 +243,7 @@ struct Frozen(PathBuf);
 impl Frozen {
     fn new(mounted: &Mounted) -> Option<Self> {
         let frozen = Self(mounted.path().to_owned());
-        let ran = Command::new("fsfreeze").arg("--freeze").arg(&frozen.0).output();
+        let ran = run(Command::new("fsfreeze").arg("--freeze").arg(&frozen.0));
         if ran.as_ref().is_ok_and(|r| r.status.success()) {
             return Some(frozen);
         }
@@ -254,6 +255,6 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(&self.0).status();
+        let _ = run(Command::new("fsfreeze").arg("--unfreeze").arg(&self.0));
     }
 }

@@ -6,8 +6,8 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Mutex, Once};
+use std::process::{Command, Output};
+use std::sync::{Once, RwLock, RwLockReadGuard};
 
 use platter_backends::{Backend, Direct, Ended, FileBackend, Mem, OpenDisk, OpenOptions, Threads, Uring, open};
 use platter_block::{
@@ -52,6 +52,11 @@ impl<B: Backend + ?Sized> Rig<B> {
             backend,
             ground,
         }
+    }
+
+    /// The same with another backend around or instead of this one.
+    pub fn map<C: Backend>(self, wrap: impl FnOnce(Box<B>) -> C) -> Rig<C> {
+        Rig { path: self.path, ..Rig::new(self.name, self.info, Box::new(wrap(self.backend)), self.ground) }
     }
 
     /// Submits a read; its buffer comes with the end.
@@ -291,18 +296,14 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// `None`, after saying why, where this system or user cannot make one.
     pub fn new(size: u64, block_size: u32) -> Option<Self> {
-        // Two that look for a free device at once would find the same.
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         static SAID: Once = Once::new();
-        let _guard = ONE_AT_A_TIME.lock().unwrap();
         let folder = disk_folder();
         let file = folder.path().join("below");
         std::fs::File::create(&file).unwrap().set_len(size).unwrap();
-        let made = Command::new("losetup")
-            .args(["--find", "--show", "--direct-io=on", "--sector-size", &block_size.to_string()])
-            .arg(&file)
-            .output();
-        match made {
+        // One child at a time: two that look for a free device at once would find the same.
+        let sector = block_size.to_string();
+        let arguments = ["--find", "--show", "--direct-io=on", "--sector-size", &sector];
+        match run(Command::new("losetup").args(arguments).arg(&file)) {
             Ok(output) if output.status.success() => {
                 let path = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
                 Some(Self { path, _folder: folder })
@@ -317,8 +318,22 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+        let _ = run(Command::new("losetup").arg("--detach").arg(&self.path));
     }
+}
+
+/// Held while a child process runs: for a moment it has all our files open, and so keeps their locks.
+static CHILDREN: RwLock<()> = RwLock::new(());
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> std::io::Result<Output> {
+    let _guard = CHILDREN.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    command.output()
+}
+
+/// While this is held, what this process has closed is closed.
+pub fn no_children() -> RwLockReadGuard<'static, ()> {
+    CHILDREN.read().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Past the capture of test output: a skip must be seen.
@@ -343,7 +358,7 @@ impl Mounted {
     /// A new ext4 on a loop device with blocks of `block_size` bytes.
     pub fn ext4(size: u64, block_size: u32) -> Option<Self> {
         let device = LoopDevice::new(size, block_size)?;
-        let made = Command::new("mkfs.ext4").args(["-q", "-b", "4096"]).arg(&device.path).output();
+        let made = run(Command::new("mkfs.ext4").args(["-q", "-b", "4096"]).arg(&device.path));
         if !made.as_ref().is_ok_and(|m| m.status.success()) {
             say(&format!("SKIPPED: a case on ext4, because mkfs.ext4 failed: {made:?}"));
             return None;
