@@ -356,7 +356,8 @@ impl World {
                 continue;
             }
             let ended = self.ops[&other].ended.is_some();
-            ensure(!(ended && writes), || format!("op {owner} passes the fence of op {other}"))?;
+            let came_later = self.ops[&other].ended.is_some_and(|(at, _)| at < self.ops[&owner].submitted);
+            ensure(!(came_later && writes), || format!("op {owner} passes the fence of op {other}"))?;
             let apart = exclusive(owner) || exclusive(other);
             ensure(ended || !apart, || format!("op {owner} meets op {other}, and one of them is exclusive"))?;
         }
