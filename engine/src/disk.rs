@@ -56,7 +56,8 @@ impl Disk {
             disk.believe(info, 0);
         }
         if poisoned {
-            disk.gate.poison();
+            disk.gate.poison(); // F3
+            disk.gate.forget(); // F6: whatever an earlier run wrote, its volumes owe
         }
         disk
     }

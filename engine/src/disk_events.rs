@@ -26,8 +26,8 @@ impl Engine {
         self.release(waiters, false);
     }
 
-    /// F3. The operator takes the loss of what was written so far: flushes and FUA writes work again, and the next flush is
-    /// sent.
+    /// F3. The operator takes the loss of what was written so far: flushes and FUA writes work again. What no good flush
+    /// covered is still owed one, so the next flush is sent.
     pub(crate) fn clear_fault(&mut self, disk: DiskId) {
         let Some(position) = self.disks.position(disk) else { return };
         if !self.disks[position].gate.is_poisoned() {
@@ -35,7 +35,6 @@ impl Engine {
         }
         let now = self.next_epoch();
         self.disks[position].clear_fault(now);
-        self.forget_claims(position);
         self.outputs.push_back(Output::Healed { disk });
     }
 

@@ -34,7 +34,7 @@
 //! * F5 Unmap, write zeroes, compare-and-write and OR-write count as writes.
 //! * F6 After a reset, a re-plug or a change of the write-cache setting nothing is known to be durable: `forget` moves
 //!   every claim out of reach, and one flush is sent. A disk that is unplugged takes its cache along: were acknowledged
-//!   writes in it, that is a failed flush (F3). An operator's clearing of a fault restores no claim either.
+//!   writes in it, that is a failed flush (F3). Of a disk that was poisoned in an earlier run nothing is known either.
 //! * F7 Nothing holds a pending group back but the one running flush: not writes in flight, not FUA writes that keep
 //!   coming. A request therefore ends with the second flush at the latest.
 //! * F8 What is believed of the disk is a policy per disk; see [`FuaPolicy`](crate::FuaPolicy) and `disk.rs`. A write that
@@ -164,7 +164,7 @@ impl FlushGate {
         waiters
     }
 
-    /// The operator cleared the fault. `durable_seq` stays where it was: the next flush is sent.
+    /// The operator cleared the fault. `durable_seq` stays where it was, so what was owed still is.
     pub(crate) fn clear_fault(&mut self) {
         self.poisoned = false;
     }

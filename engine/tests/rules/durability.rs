@@ -448,6 +448,16 @@ fn f9_without_the_write_cache_every_write_is_durable_before_its_answer() {
 }
 
 #[test]
+fn f9_without_the_write_cache_a_disk_with_fua_needs_no_flush() {
+    let mut rig = Rig::new(&[native()]);
+    rig.run(1, Op::SetWriteCache { enabled: false });
+    let flushes = rig.flushes(0);
+    rig.run(2, write(0, 1));
+    assert!(is_fua(rig.sent.last().unwrap().op));
+    assert_eq!(rig.flushes(0), flushes);
+}
+
+#[test]
 fn f9_switching_the_write_cache_off_ends_when_earlier_writes_are_durable_and_is_told() {
     let mut rig = Rig::new(&[native(), no_fua()]);
     rig.run(1, write(0, 1));
