@@ -4,11 +4,12 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use platter_block::{BlockRange, DiskInfo, DiskOp, IoSlice, Lba, Status};
 use rustix::io::Errno;
 
-use crate::{OpenDisk, errno};
+use crate::{DiskKind, OpenDisk, errno};
 
 /// A disk that a backend serves. It stays open, and claimed, as long as any op holds it.
 #[derive(Debug)]
@@ -72,6 +73,19 @@ impl Disk {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.opened.file.as_fd()
+    }
+}
+
+impl Drop for Disk {
+    /// Closing a block device writes back its page cache, for as long as the device takes: not while the owner waits.
+    fn drop(&mut self) {
+        if self.opened.kind == DiskKind::BlockDevice
+            && !self.opened.direct
+            && let Ok(last) = self.opened.file.try_clone()
+        {
+            // Where no thread can be started, the file is closed here after all.
+            let _ = thread::Builder::new().name("close-disk".into()).spawn(move || drop(last));
+        }
     }
 }
 

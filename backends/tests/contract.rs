@@ -2,8 +2,10 @@
 
 mod common;
 
-use common::{DISK, rigs};
-use platter_backends::MAX_EXTENTS;
+use std::path::PathBuf;
+
+use common::{DISK, LoopDevice, file_backends, rig, rigs};
+use platter_backends::{MAX_EXTENTS, OpenOptions, open};
 use platter_block::{BlockCount, DiskId, DiskOp, Lba, Status};
 
 #[test]
@@ -194,5 +196,31 @@ fn a_thousand_ops_at_once_each_end_once() {
         for i in (0..1000).filter(|i| i % 10 >= 6) {
             assert_eq!(rig.read(i, 1), Ok(rig.pattern(i, 1, 8)), "{} at {i}", rig.name);
         }
+    }
+}
+
+#[test]
+fn flushes_and_fua_writes_reach_the_device_below_as_flushes_and_plain_writes_do_not() {
+    for make in file_backends() {
+        let Some(device) = LoopDevice::new(1 << 20, 512) else { return };
+        let stat = PathBuf::from("/sys/block").join(device.path.file_name().unwrap()).join("stat");
+        // The number of flush requests completed is the 16th figure.
+        let flushes = || -> u64 {
+            let text = std::fs::read_to_string(&stat).unwrap();
+            text.split_whitespace().nth(15).unwrap().parse().unwrap()
+        };
+        let opened = open(&device.path, &OpenOptions::default()).unwrap();
+        assert!(opened.info.volatile_cache && opened.info.fua == platter_block::Fua::None);
+        let mut rig = rig("loop device".into(), make(), opened, Box::new(device));
+        let bytes = rig.pattern(0, 8, 1);
+        let before = flushes();
+        assert_eq!(rig.write(0, &bytes, false), Status::Good);
+        assert_eq!(flushes(), before, "{}: a plain write", rig.name);
+        assert_eq!(rig.write(0, &bytes, true), Status::Good);
+        // One suffices; a kernel may add a needless one.
+        let after = flushes();
+        assert!((1..=2).contains(&(after - before)), "{}: a FUA write to a disk without FUA", rig.name);
+        assert_eq!(rig.run(DiskOp::Flush).0, Status::Good);
+        assert_eq!(flushes(), after + 1, "{}: a flush", rig.name);
     }
 }

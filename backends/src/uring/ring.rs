@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{Builder, IoUring, opcode, squeue, types};
 use platter_block::DiskOp;
 use rustix::io::ReadWriteFlags;
 
@@ -39,25 +39,34 @@ enum Setup {
 const MAX_ENTRY: u64 = 1 << 30;
 
 impl Ring {
-    /// A ring of `entries` entries that signals `event` when something can be popped.
-    ///
-    /// Completions are deferred to the owner's own system calls where the kernel knows how (Linux 6.1): then no completion
-    /// interrupts the owner, and the event is signalled once for many. The older `COOP_TASKRUN` alone is not used: with it,
-    /// an event is signalled only when the owner happens to enter the kernel.
+    /// A ring of `entries` entries that signals `event` when something can be popped: the best kind that the kernel has.
     pub(super) fn new(entries: u32, event: &impl AsFd) -> io::Result<Self> {
+        match Self::deferred(entries, event) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Self::plain(entries, event),
+            made => made,
+        }
+    }
+
+    /// Completions wait for the owner's own system calls (Linux 6.1): none interrupts the owner, and the event is signalled
+    /// once for many. The older `COOP_TASKRUN` alone is not used: with it, an event is signalled only when the owner happens
+    /// to enter the kernel.
+    ///
+    /// The ring is disabled until its first use, so that it may be made on another thread than the one that will use it.
+    fn deferred(entries: u32, event: &impl AsFd) -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all().setup_r_disabled();
+        Self::build(builder, entries, event, Setup::Disabled)
+    }
+
+    /// What every kernel with io_uring has.
+    pub(super) fn plain(entries: u32, event: &impl AsFd) -> io::Result<Self> {
+        Self::build(IoUring::builder(), entries, event, Setup::Enabled)
+    }
+
+    fn build(mut builder: Builder, entries: u32, event: &impl AsFd, state: Setup) -> io::Result<Self> {
         // Beyond this many, the kernel keeps answers in memory of its own.
-        let answers = entries.saturating_mul(2).clamp(4096, 65536);
-        let mut best = IoUring::builder();
-        best.setup_cqsize(answers).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
-        // Disabled until its first use, so that the ring may be made on another thread than the one that will use it.
-        best.setup_r_disabled();
-        let (ring, state) = match best.build(entries) {
-            Ok(ring) => (ring, Setup::Disabled),
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-                (IoUring::builder().setup_cqsize(answers).build(entries)?, Setup::Enabled)
-            }
-            Err(e) => return Err(e),
-        };
+        builder.setup_cqsize(entries.saturating_mul(2).clamp(4096, 65536));
+        let ring = builder.build(entries)?;
         if !ring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring may drop completions"));
         }
