@@ -233,7 +233,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_end_of_the_file_inside_the_disk_is_an_error_at_that_block() {
+    fn the_end_of_the_file_before_that_of_the_disk_is_an_error_at_that_block() {
         let mut job = read(8, 4);
         assert_eq!(job.moved(512), Next::Again);
         assert_eq!(job.moved(0), Next::End(Status::MediumError { lba: Lba(9) }));

@@ -97,7 +97,7 @@ pub trait Backend {
     fn reap(&mut self, ended: &mut Vec<Ended>);
 
     /// Becomes readable when something can be reaped that could not be at the end of the last `reap`; reading it is
-    /// `reap`'s job. `None` for a backend whose ops all end inside `submit` or `kick`.
+    /// `reap`'s job. `None` for a backend whose ops all end within `submit` or `kick`.
     fn event_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Ops submitted and not yet reaped.

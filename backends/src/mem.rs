@@ -1,4 +1,4 @@
-//! Disks in memory, for demonstrations and tests. Every op ends inside `submit`.
+//! Disks in memory, for demonstrations and tests. Every op ends within `submit`.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;

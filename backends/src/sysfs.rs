@@ -31,7 +31,7 @@ pub(crate) struct Device {
     pub(crate) host_managed: bool,
 }
 
-/// An attribute that is missing or makes no sense.
+/// An attribute that is missing or cannot be understood.
 #[derive(Debug)]
 pub(crate) struct SysfsError {
     pub(crate) attribute: PathBuf,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_names_the_attribute() {
+    fn a_value_that_cannot_be_understood_names_the_attribute() {
         let root = tree(&[("queue/fua", "maybe")]);
         let error = device(root.path(), 8, 0).unwrap_err();
         assert!(error.attribute.ends_with("queue/fua"), "{error:?}");

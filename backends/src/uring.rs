@@ -7,7 +7,7 @@
 //! a registered file saves less than 0.1 us and registered buffers less than 0.3 us: not worth tying the buffer pool to a ring.
 //!
 //! A flush, a write into a hole of a file, a read that misses the page cache and anything beyond the request queue of a
-//! disk block inside the kernel, on worker threads that all disks of the ring share. So that a stuck disk cannot take them
+//! disk block in the kernel, on worker threads that all disks of the ring share. So that a stuck disk cannot take them
 //! all, each disk has at most [`RING_OPS_PER_DISK`] reads and writes and [`FLUSHES_PER_DISK`] flushes in the kernel, and the
 //! kernel may start a worker for each of them.
 

@@ -176,7 +176,7 @@ fn a_refused_op_makes_the_event_descriptor_readable() {
 
 #[test]
 fn a_thousand_ops_at_once_each_end_once() {
-    // The rings have 8 entries, the pools 4 threads: most of these wait inside.
+    // The rings have 8 entries, the pools 4 threads: most of these wait their turn.
     for mut rig in rigs() {
         for i in 0..1000u64 {
             match i % 10 {

@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn the_disk_is_what_the_reference_says(
