@@ -1,6 +1,6 @@
 //! What happens to a disk as a whole: its flush ends, it fails, is lost, comes back, is reset, is cleared.
 
-use platter_block::{DiskId, DiskInfo};
+use platter_block::{DiskId, DiskInfo, Status};
 
 use crate::disk::Epoch;
 use crate::engine::{Engine, Output};
@@ -8,13 +8,13 @@ use crate::flush_gate::{Answer, Waiter};
 
 impl Engine {
     /// A device flush ended.
-    pub(crate) fn flush_ended(&mut self, position: usize, good: bool) {
+    pub(crate) fn flush_ended(&mut self, position: usize, status: Status) {
         let disk = &mut self.disks[position];
         let was_poisoned = disk.gate.is_poisoned();
-        let (waiters, durable) = disk.gate.ended(good);
+        let (waiters, status) = disk.gate.ended(status);
         self.flushes.schedule(position, &disk.gate); // F7: nothing else holds the next one back
         self.tell_if_poisoned(position, was_poisoned);
-        self.release(waiters, durable);
+        self.release(waiters, status);
     }
 
     /// F3. Acknowledged writes on the disk may be lost.
@@ -23,7 +23,7 @@ impl Engine {
         let was_poisoned = disk.gate.is_poisoned();
         let waiters = disk.gate.poison();
         self.tell_if_poisoned(position, was_poisoned);
-        self.release(waiters, false);
+        self.release(waiters, Status::DurabilityLost);
     }
 
     /// F3. The operator takes the loss of what was written so far: flushes and FUA writes work again. What no good flush
@@ -134,10 +134,10 @@ impl Engine {
         }
     }
 
-    fn release(&mut self, waiters: Vec<Waiter>, good: bool) {
+    fn release(&mut self, waiters: Vec<Waiter>, status: Status) {
         for waiter in waiters {
             match waiter {
-                Waiter::Op(key) => self.gate_opened(key, good),
+                Waiter::Op(key) => self.gate_opened(key, status),
                 Waiter::Engine => {}
             }
         }

@@ -49,7 +49,7 @@ pub enum Input {
         /** What. */
         op: Op,
     },
-    /// A disk op ended.
+    /// A disk op ended. A flush that ends [`Status::Busy`] was not given to the disk; any other failure of it poisons (F3).
     Completed {
         /** From [`Output::Io`]. */
         io: IoId,
@@ -277,7 +277,7 @@ impl Engine {
         while let Some(output) = self.outputs.pop_front() {
             let output = match output {
                 Output::Io { io, disk, op } => self.hand_out(io, op).map(|op| Output::Io { io, disk, op }),
-                Output::Compare { io, .. } | Output::Combine { io, .. } => self.hand_out_bytes(io).then_some(output),
+                Output::Compare { io, .. } | Output::Combine { io, .. } => self.mark_sent(io).then_some(output),
                 other => Some(other),
             };
             if output.is_some() {
@@ -324,9 +324,9 @@ impl Engine {
         None
     }
 
-    /// From here on a piece counts as sent. `None` if nobody waits for it any more, or its disk is gone.
+    /// Makes a piece a sent one. `None` if nobody waits for it any more, or its disk is gone.
     fn hand_out(&mut self, io: IoId, mut op: DiskOp) -> Option<DiskOp> {
-        if !self.hand_out_bytes(io) {
+        if !self.mark_sent(io) {
             return None;
         }
         let piece = self.ios.get_mut(Key(io.0)).expect("just handed out");
@@ -359,8 +359,8 @@ impl Engine {
         Some(op)
     }
 
-    /// The same for a question about bytes; false if nobody waits for the answer any more.
-    fn hand_out_bytes(&mut self, io: IoId) -> bool {
+    /// From here on a piece, or a question about bytes, is out. False if nobody waits for it any more.
+    fn mark_sent(&mut self, io: IoId) -> bool {
         let piece = self.ios.get_mut(Key(io.0)).expect("a piece waits in one output");
         let Some(task) = self.tasks.get_mut(piece.task).filter(|task| task.goes_on()) else {
             self.ios.remove(Key(io.0));

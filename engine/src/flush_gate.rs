@@ -14,7 +14,7 @@
 //!    otherwise ---------> pending group   waits for the next   F2
 //!
 //!    pending --- send(): covers = ack_seq ---> running --- good ---> durable_seq = covers, group ends
-//!                                                  `------ bad ----> poisoned, group and pending fail
+//!                                                  `------ bad ----> poisoned, group and pending fail F3
 //! ```
 //!
 //! Flushes are double buffered: at most one is running and at most one group is pending, so a disk that is asked by n
@@ -29,7 +29,8 @@
 //! * F3 A failed flush fails its own group and everything queued behind it, leaves `durable_seq` where it was, and poisons
 //!   the disk: every later request and every FUA write on it fails, until the operator clears the fault. The disk may have
 //!   dropped its cache with the error, so a second flush that succeeds would prove nothing. Clearing the fault means taking
-//!   the loss of what was written before: an op that wrote before it and ends after it fails too.
+//!   the loss of what was written before: an op that wrote before it and ends after it fails too. The one exception is
+//!   `Busy`: a limit above the disk was reached, the disk was never asked, so the group ends `Busy` and nothing is lost.
 //! * F4 A write that failed in part makes no claim; the pieces that landed stay in `ack_seq`.
 //! * F5 Unmap, write zeroes, compare-and-write and OR-write count as writes.
 //! * F6 After a reset, a re-plug or a change of the write-cache setting nothing is known to be durable: `forget` moves
@@ -42,6 +43,8 @@
 //! * F9 What a volume advertises is what is done here; see `volume.rs`.
 
 use std::collections::VecDeque;
+
+use platter_block::Status;
 
 use crate::FlushStats;
 use crate::slab::Key;
@@ -139,18 +142,23 @@ impl FlushGate {
         true
     }
 
-    /// The running flush ended. Returns who is to be told, after a failure also everything that was pending (F3), and
-    /// whether to tell them that all is durable.
-    pub(crate) fn ended(&mut self, good: bool) -> (Vec<Waiter>, bool) {
+    /// The running flush ended. Returns who is to be told what, after a failure also everything that was pending (F3).
+    pub(crate) fn ended(&mut self, status: Status) -> (Vec<Waiter>, Status) {
         let mut running = self.running.take().expect("only a flush that was sent ends, and it ends once");
-        if !good {
-            self.stats.failed += 1;
-            let queued_behind = self.poison(); // F3
-            running.waiters.extend(queued_behind);
-        } else if !running.void {
-            self.durable_seq = self.durable_seq.max(running.covers); // F1
+        self.stats.failed += u64::from(!status.is_good());
+        match status {
+            Status::Good if running.void => (running.waiters, Status::DurabilityLost), // F3
+            Status::Good => {
+                self.durable_seq = self.durable_seq.max(running.covers); // F1
+                (running.waiters, Status::Good)
+            }
+            Status::Busy if !running.void => (running.waiters, Status::Busy), // never reached the disk: nothing is lost
+            _ => {
+                let queued_behind = self.poison(); // F3
+                running.waiters.extend(queued_behind);
+                (running.waiters, Status::DurabilityLost)
+            }
         }
-        (running.waiters, good && !running.void)
     }
 
     /// Acknowledged writes may be lost (F3). Returns who waited for a flush that will not be sent.
@@ -240,7 +248,7 @@ mod tests {
         let before_sent = gate.wrote();
         assert!(gate.send());
         let after_sent = gate.wrote();
-        gate.ended(true);
+        gate.ended(Status::Good);
         assert_eq!(gate.request(before_sent, op(2)), Answer::Durable);
         assert_eq!(gate.request(after_sent, op(3)), Answer::Waits);
     }
@@ -255,9 +263,9 @@ mod tests {
         let new = gate.wrote();
         let late = wait(&mut gate, new, 3);
         assert!(!gate.send(), "one runs");
-        assert_eq!(gate.ended(true), (vec![a, covered], true));
+        assert_eq!(gate.ended(Status::Good), (vec![a, covered], Status::Good));
         assert!(gate.send());
-        assert_eq!(gate.ended(true), (vec![late], true));
+        assert_eq!(gate.ended(Status::Good), (vec![late], Status::Good));
         let stats = gate.stats();
         assert_eq!((stats.requested, stats.issued, stats.joined), (3, 2, 1));
     }
@@ -270,7 +278,7 @@ mod tests {
         assert!(gate.send());
         let seq = gate.wrote();
         let b = wait(&mut gate, seq, 2);
-        assert_eq!(gate.ended(false), (vec![a, b], false));
+        assert_eq!(gate.ended(Status::NoSpace), (vec![a, b], Status::DurabilityLost));
         assert_eq!(gate.request(0, op(3)), Answer::Refused, "even of a volume that owes nothing");
         assert!(!gate.send());
         gate.clear_fault();
@@ -289,9 +297,23 @@ mod tests {
         assert_eq!(gate.poison(), []);
         gate.clear_fault();
         let b = wait(&mut gate, seq, 2);
-        assert_eq!(gate.ended(true), (vec![a], false));
+        assert_eq!(gate.ended(Status::Good), (vec![a], Status::DurabilityLost));
         assert!(gate.send(), "what was asked after the fault was cleared goes on");
-        assert_eq!(gate.ended(true), (vec![b], true));
+        assert_eq!(gate.ended(Status::Good), (vec![b], Status::Good));
+    }
+
+    #[test]
+    fn f3_a_flush_that_never_reached_the_disk_loses_nothing_and_proves_nothing() {
+        let mut gate = FlushGate::default();
+        let seq = gate.wrote();
+        let a = wait(&mut gate, seq, 1);
+        assert!(gate.send());
+        let newer = gate.wrote();
+        let b = wait(&mut gate, newer, 2);
+        assert_eq!(gate.ended(Status::Busy), (vec![a], Status::Busy));
+        assert!(!gate.is_poisoned() && gate.undurable() == 2);
+        assert!(gate.send(), "those behind go on");
+        assert_eq!(gate.ended(Status::Good), (vec![b], Status::Good));
     }
 
     #[test]
@@ -301,10 +323,10 @@ mod tests {
         wait(&mut gate, seq, 1);
         assert!(gate.send());
         let owed = gate.forget();
-        gate.ended(true);
+        gate.ended(Status::Good);
         assert_eq!(gate.request(owed, Waiter::Engine), Answer::Waits, "the flush sent before does not count");
         assert!(gate.send());
-        assert_eq!(gate.ended(true), (vec![Waiter::Engine], true));
+        assert_eq!(gate.ended(Status::Good), (vec![Waiter::Engine], Status::Good));
         assert_eq!(gate.request(owed, op(2)), Answer::Durable);
     }
 
@@ -320,9 +342,9 @@ mod tests {
             let seq = gate.wrote();
             wait(&mut gate, seq, n);
         }
-        assert!(!gate.ended(true).0.contains(&victim));
+        assert!(!gate.ended(Status::Good).0.contains(&victim));
         assert!(gate.send());
-        assert!(gate.ended(true).0.contains(&victim));
+        assert!(gate.ended(Status::Good).0.contains(&victim));
     }
 
     #[test]
@@ -334,9 +356,9 @@ mod tests {
             wait(&mut gate, seq, n);
             flushes += u32::from(gate.send());
         }
-        gate.ended(true);
+        gate.ended(Status::Good);
         flushes += u32::from(gate.send());
-        assert_eq!(gate.ended(true).0.len(), 15);
+        assert_eq!(gate.ended(Status::Good).0.len(), 15);
         assert_eq!((flushes, gate.can_send()), (2, false));
     }
 }

@@ -63,7 +63,7 @@ impl Engine {
         let status = if disk.has_gone_since(io.epoch) { Status::Gone } else { status };
         disk.counts.errors += u64::from(!status.is_good());
         if io.kind == IoKind::Flush {
-            return self.flush_ended(io.disk, status.is_good());
+            return self.flush_ended(io.disk, status);
         }
         self.task_mut(io.task).sent -= 1;
         match status {
@@ -131,11 +131,11 @@ impl Engine {
     }
 
     /// A flush that a task waited for ended.
-    pub(crate) fn gate_opened(&mut self, key: Key, good: bool) {
+    pub(crate) fn gate_opened(&mut self, key: Key, status: Status) {
         let task = self.task_mut(key);
         task.gates -= 1;
-        if !good {
-            task.fail(Status::DurabilityLost);
+        if !status.is_good() {
+            task.fail(status);
         }
         if task.gates == 0 {
             let status = task.error.unwrap_or(Status::Good);

@@ -17,7 +17,7 @@ pub struct FlushStats {
     pub issued: u64,
     /// Failed without a device flush: the disk is poisoned or missing, or became so while the request waited.
     pub refused: u64,
-    /// Device flushes that failed.
+    /// Of `issued`, those that did not end `Good`.
     pub failed: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct DiskStats {
     pub errors: u64,
     /// Disk ops sent and not ended, now.
     pub in_flight: u32,
-    /// Acknowledged writes that a power cut may take, now.
+    /// Acknowledged writes, and events after which claims were forgotten (F6), that no good flush has covered, now.
     pub undurable: u64,
     /// Flushes and FUA writes fail, now (F3).
     pub poisoned: bool,

@@ -163,13 +163,31 @@ fn f3_a_stored_mark_survives_a_restart_and_clearing_a_healthy_disk_does_nothing(
 
 #[test]
 fn f3_every_error_of_a_flush_is_a_loss() {
-    for status in [EIO, Status::NoSpace, Status::Busy, Status::Gone, Status::WriteProtected, Status::Unsupported] {
+    for status in [EIO, Status::NoSpace, Status::Gone, Status::WriteProtected, Status::Unsupported, Status::Aborted] {
         let mut rig = Rig::new(&[no_fua()]);
         rig.run(1, write(0, 1));
         rig.submit(2, Op::Flush);
         rig.end_flush(0, status);
         assert_eq!((rig.status(2), rig.stats(0).poisoned), (Some(Status::DurabilityLost), true), "{status:?}");
     }
+}
+
+#[test]
+fn f3_a_flush_that_was_not_given_to_the_disk_is_busy_and_loses_nothing() {
+    let mut rig = Rig::new(&[no_fua()]);
+    rig.run(1, write(0, 1));
+    rig.submit(2, Op::Flush);
+    rig.end_flush(0, Status::Busy);
+    assert_eq!(rig.status(2), Some(Status::Busy));
+    rig.submit(3, fua_write(1, 1));
+    rig.end_only(Status::Good);
+    rig.end_flush(0, Status::Busy);
+    assert_eq!(rig.status(3), Some(Status::Busy), "landed, not durable");
+    assert_eq!((rig.stats(0).undurable, rig.stats(0).poisoned), (2, false));
+    rig.run(4, Op::Flush);
+    assert_eq!(rig.flushes(0), 3);
+    assert!(rig.told.is_empty());
+    rig.assert_at_rest();
 }
 
 #[test]

@@ -262,7 +262,7 @@ fn block_status_is_translated_and_joined_over_segments() {
 }
 
 #[test]
-fn a_short_or_senseless_block_status_ends_the_answer_and_is_never_called_unmapped() {
+fn a_short_or_garbled_block_status_ends_the_answer_and_is_never_called_unmapped() {
     for (found, expected) in [
         (vec![extent(0, 4, false)], extent(0, 4, false)),
         (vec![extent(0, 4, false), extent(5, 1, false)], extent(0, 4, false)),
