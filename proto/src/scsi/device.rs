@@ -100,6 +100,7 @@ impl Device {
     /// The data asked for by [`Step::Receive`] are complete in their buffer: exactly `len` bytes.
     pub fn received(&mut self, task: &mut Task, pool: &mut BufPool) -> Step {
         assert_eq!(task.awaits, Awaits::Data, "data for a command that asked for none");
+        task.received = true;
         let outcome = self.proceed(task, Status::Good, None, false, pool);
         self.step(task, outcome, pool)
     }
@@ -339,13 +340,14 @@ impl Device {
             Target::Unit(index) => self.units[index].as_ref().is_some_and(|u| u.mode.descriptor_sense),
             Target::ReportLuns | Target::EmptyZero | Target::Nothing => false,
         };
-        let in_transfer = if data.is_some() || status == ScsiStatus::GOOD { task.in_transfer } else { 0 };
+        // What a refused command would have moved is of no interest: nothing was.
+        let moved = status == ScsiStatus::GOOD;
         Step::Reply(Reply {
             status,
             sense: sense.map(|s| s.encode(descriptor)),
             data,
-            out_transfer: task.out_transfer,
-            in_transfer,
+            out_transfer: if moved || task.received { task.out_transfer } else { 0 },
+            in_transfer: if moved { task.in_transfer } else { 0 },
         })
     }
 }

@@ -18,7 +18,8 @@
 //! decides whether a command may run; `task.rs` says how a command of several steps goes on; `sense.rs` turns the end of an
 //! op into a status.
 //!
-//! Limits: one task holds at most two buffers, together 8 MiB; at the budget of the pool it is answered TASK SET FULL.
+//! Limits: one task holds at most two buffers, together 16 MiB (ORWRITE of the largest length); at the budget of the pool a
+//! command is answered TASK SET FULL.
 
 mod attention;
 mod capacity;
@@ -42,6 +43,9 @@ mod unit;
 mod unmap;
 mod verify;
 mod vpd;
+
+#[cfg(test)]
+mod tests;
 
 pub use command::{Attribute, Command, DataIn, Reply, ScsiStatus, Step};
 pub use device::{Device, DeviceConfig, NexusId, ResetScope};

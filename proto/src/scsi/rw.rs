@@ -1,6 +1,6 @@
 //! Reading and writing blocks (SBC-3 5): READ, WRITE, ORWRITE, COMPARE AND WRITE, PRE-FETCH, SYNCHRONIZE CACHE.
 
-use platter_block::{BlockCount, BlockRange, Lba, Op};
+use platter_block::{BlockCount, BlockRange, BufId, Lba, Op};
 
 use super::cdb::Blocks;
 use super::command::DataIn;
@@ -106,7 +106,7 @@ pub(super) fn in_range(call: &Call<'_>, range: BlockRange) -> Result<BlockRange,
 
 /// Data-Out of a write.
 pub(super) struct Offered {
-    pub(super) buf: platter_block::BufId,
+    pub(super) buf: BufId,
     /// Bytes to receive, at least 1.
     pub(super) len: usize,
     /// The blocks that these bytes fill; `None` if not even one.

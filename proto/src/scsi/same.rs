@@ -4,7 +4,7 @@ use platter_block::{BlockCount, BlockRange, BufId, Lba, Op};
 
 use super::cdb::Blocks;
 use super::rw::in_range;
-use super::sense::{Code, Sense};
+use super::sense::{Code, Fail, Sense};
 use super::task::{Call, Next, Outcome, Work};
 use super::unit::MAX_SAME;
 
@@ -99,7 +99,7 @@ impl Same {
         Ok(Next::Submit { op, then: Work::Same(self) })
     }
 
-    fn prepare(&self, call: &mut Call<'_>, block: BufId) -> Result<Source, super::sense::Fail> {
+    fn prepare(&self, call: &mut Call<'_>, block: BufId) -> Result<Source, Fail> {
         let len = self.block_size as usize;
         if self.may_unmap || call.pool.bytes(block).iter().all(|&b| b == 0) {
             return Ok(Source::Zeroes);

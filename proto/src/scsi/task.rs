@@ -12,7 +12,7 @@ use super::device::{Device, NexusId};
 use super::medium::Eject;
 use super::mode_select::{Changes, ModeSelect};
 use super::same::Same;
-use super::sense::{Fail, Sense};
+use super::sense::{Code, Fail, Sense};
 use super::unit::Unit;
 use super::unmap::Unmap;
 use super::verify::Verify;
@@ -29,6 +29,8 @@ pub struct Task {
     pub(super) work: Work,
     pub(super) awaits: Awaits,
     pub(super) buffers: [Option<BufId>; 2],
+    /// Data has been received.
+    pub(super) received: bool,
     pub(super) out_transfer: u64,
     pub(super) in_transfer: u64,
 }
@@ -105,6 +107,7 @@ impl Task {
             work: Work::Reply(None),
             awaits: Awaits::Nothing,
             buffers: [None; 2],
+            received: false,
             out_transfer: 0,
             in_transfer: 0,
         }
@@ -213,7 +216,7 @@ impl Call<'_> {
     /// Asks for a whole parameter list of `len` bytes; fewer on offer are a PARAMETER LIST LENGTH ERROR.
     pub(super) fn receive_list(&mut self, len: usize, then: impl FnOnce(BufId) -> Work) -> Outcome {
         if (self.task.out_len as usize) < len {
-            return Err(Sense::illegal(super::sense::Code::PARAMETER_LIST_LENGTH_ERROR).into());
+            return Err(Sense::illegal(Code::PARAMETER_LIST_LENGTH_ERROR).into());
         }
         let buf = self.alloc(len)?;
         self.task.out_transfer = len as u64;

@@ -9,7 +9,7 @@ use super::sense::Code;
 
 /// Largest transfer of one command in bytes (VPD page B0h, MAXIMUM TRANSFER LENGTH): what a task may ask of the pool at
 /// once. ORWRITE takes twice as much, for its result.
-pub(super) const MAX_TRANSFER: u32 = 4 << 20;
+pub(super) const MAX_TRANSFER: u32 = 8 << 20;
 
 /// Largest COMPARE AND WRITE in bytes to compare: it takes three times as much of the pool.
 const MAX_COMPARE: u32 = 1 << 20;
@@ -53,8 +53,8 @@ pub struct Identity {
     pub revision: [u8; 4],
     /// Unit serial number, printable ASCII, 1 to 64 characters. Unique.
     pub serial: String,
-    /// NAA IEEE Registered Extended designator (first nibble 6). Unique.
-    pub naa: [u8; 16],
+    /// NAA Locally Assigned designator (first nibble 3, SPC-4 7.8.6.6.4). Unique; needs no company identifier.
+    pub naa: [u8; 8],
 }
 
 /// One logical unit: configuration, mode parameters, medium, and who holds what on it.

@@ -3,7 +3,7 @@
 use platter_block::{BlockCount, BlockRange, BufId, Lba, Op};
 
 use super::rw::in_range;
-use super::sense::{Code, Sense};
+use super::sense::{Code, Fail, Sense};
 use super::task::{Call, Next, Outcome, Work};
 
 /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
@@ -20,7 +20,7 @@ pub(super) fn unmap(call: &mut Call<'_>) -> Outcome {
     match usize::from(call.cdb().u16(7)) {
         0 => Ok(Next::GOOD),
         len if len < HEADER => Err(Sense::illegal(Code::PARAMETER_LIST_LENGTH_ERROR).into()),
-        len => call.receive_list(len, |list| Work::Unmap(Unmap { list, checked: None, next: 0, left: Unmap::NOTHING })),
+        len => call.receive_list(len, |list| Work::Unmap(Unmap { list, checked: None, next: 0 })),
     }
 }
 
@@ -32,13 +32,9 @@ pub(super) struct Unmap {
     checked: Option<usize>,
     /// The next descriptor to look at.
     next: usize,
-    /// What is left of the current one.
-    left: BlockRange,
 }
 
 impl Unmap {
-    const NOTHING: BlockRange = BlockRange::new(Lba(0), BlockCount(0));
-
     /// Checks the whole list before anything is deallocated; then one op after the other.
     pub(super) fn proceed(mut self, call: &mut Call<'_>) -> Outcome {
         let descriptors = match self.checked {
@@ -46,22 +42,18 @@ impl Unmap {
             None => self.check(call)?,
         };
         self.checked = Some(descriptors);
-        while self.left.count.0 == 0 {
-            if self.next == descriptors {
-                return Ok(Next::GOOD);
-            }
-            self.left = self.descriptor(call, self.next);
+        while self.next < descriptors {
+            let BlockRange { start: lba, count } = self.descriptor(call, self.next);
             self.next += 1;
+            if count.0 > 0 {
+                return Ok(Next::Submit { op: Op::Unmap { lba, count }, then: Work::Unmap(self) });
+            }
         }
-        let BlockRange { start: lba, count } = self.left;
-        let most = call.unit().info().discard.map_or(u32::MAX, |d| d.max_blocks.max(1));
-        let now = BlockCount(count.0.min(most));
-        self.left = BlockRange::new(Lba(lba.0 + u64::from(now.0)), BlockCount(count.0 - now.0));
-        Ok(Next::Submit { op: Op::Unmap { lba, count: now }, then: Work::Unmap(self) })
+        Ok(Next::GOOD)
     }
 
     /// The number of descriptors, if all are acceptable. An incomplete one at the end is ignored, as the standard has it.
-    fn check(&self, call: &Call<'_>) -> Result<usize, super::sense::Fail> {
+    fn check(&self, call: &Call<'_>) -> Result<usize, Fail> {
         const BLOCK_DESCRIPTOR_DATA_LENGTH: usize = 2;
         let list = call.pool.bytes(self.list);
         let data_len = usize::from(u16::from_be_bytes([list[2], list[3]]));
