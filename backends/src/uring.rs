@@ -262,4 +262,36 @@ mod tests {
         }
         assert!(pool.bytes(buf).chunks(512).zip(0..).all(|(block, io)| block == [io; 512]));
     }
+
+    #[test]
+    fn a_stuck_disk_has_a_bounded_number_of_ops_in_the_kernel() {
+        let Ok(mut uring) = Uring::new(8) else { return };
+        // A pipe that nobody writes into stands for the disk.
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let options = crate::OpenOptions { size: Some(1 << 20), ..Default::default() };
+        let opened = crate::open(&folder.path().join("disk"), &options).unwrap();
+        let disk = DiskId(1);
+        uring.add(disk, OpenDisk { file: reader.into(), ..opened }).unwrap();
+        let mut pool = BufPool::new(1 << 20);
+        let buf = pool.alloc(200 * 512).unwrap();
+        let mut ended = Vec::new();
+        for io in 0..200 {
+            let at = io as u32 * 512;
+            let op = DiskOp::Read { lba: Lba(0), count: BlockCount(1), buf, at };
+            uring.submit(IoId(io), disk, op, Some(pool.slice(buf, at as usize..at as usize + 512)));
+            uring.kick();
+            uring.reap(&mut ended);
+        }
+        assert_eq!((uring.ring.running(), uring.in_flight(), ended.len()), (RING_OPS_PER_DISK, 200, 0));
+        // Nothing can be written any more: each read finds the end.
+        drop(writer);
+        while uring.in_flight() > 0 {
+            let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+            let fd = uring.event_fd().unwrap();
+            assert_eq!(poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit)), Ok(1), "no event");
+            uring.reap(&mut ended);
+        }
+        assert!(ended.len() == 200 && ended.iter().all(|e| e.status == Status::MediumError { lba: Lba(0) }));
+    }
 }

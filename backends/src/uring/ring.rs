@@ -125,6 +125,12 @@ impl Ring {
         self.ring.submission().len()
     }
 
+    /// Jobs that are in the kernel or queued for it.
+    #[cfg(test)]
+    pub(super) const fn running(&self) -> usize {
+        self.running
+    }
+
     /// The kernel has answers that it will give when entered.
     pub(super) fn must_enter(&mut self) -> bool {
         let submission = self.ring.submission();
