@@ -156,7 +156,7 @@ fn play(bench: &mut Bench, event: Event) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_sequence_of_commands_and_events_ends_every_command_and_leaks_nothing(
