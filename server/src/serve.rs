@@ -21,6 +21,8 @@ use tokio::sync::{mpsc, oneshot};
 const RING_ENTRIES: u32 = 256;
 /// Threads per disk of the `threads` backend.
 const THREADS_PER_DISK: usize = 16;
+/// All portals of a target are one portal group (RFC 7143 4.4.1). A session has one connection, so nothing more is promised.
+const PORTAL_GROUP: u16 = 1;
 /// How long the acceptor rests when the process is out of file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
@@ -101,7 +103,7 @@ impl Server {
         for (index, listener) in listeners.into_iter().enumerate() {
             let portal = plan.portals[index].clone();
             tracing::info!(portal = portal.name, "listening on {}", addresses[index]);
-            acceptors.push(tokio::spawn(accept(listener, portal, index, shards[0].clone())));
+            acceptors.push(tokio::spawn(accept(listener, portal, shards[0].clone())));
         }
         Ok(Self { shards, threads, acceptors, admin, admin_path: plan.admin, addresses })
     }
@@ -241,7 +243,7 @@ fn targets(plan: &Plan, state: &State, here: impl Fn(&Volume) -> bool) -> Result
             name: export.target.clone(),
             alias: None,
             initiators: initiators(&volume.access),
-            device: DeviceConfig { name: export.target.clone(), units: Vec::new() },
+            device: DeviceConfig { name: export.target.clone(), portal_group: PORTAL_GROUP, units: Vec::new() },
         });
         let mut unit = UnitConfig::new(export.lun, volume_id(plan, volume), unknown_volume(), identity(volume, state)?);
         unit.read_only = volume.read_only;
@@ -312,7 +314,7 @@ fn directory(plan: &Plan, addresses: &[SocketAddr]) -> Vec<DirectoryEntry> {
                     None if addresses[index].ip().is_unspecified() => return None,
                     None => addresses[index].to_string(),
                 };
-                Some(PortalInfo { address, tag: portal_tag(index) })
+                Some(PortalInfo { address, tag: PORTAL_GROUP })
             });
             DirectoryEntry {
                 name: export.target.clone(),
@@ -324,17 +326,12 @@ fn directory(plan: &Plan, addresses: &[SocketAddr]) -> Vec<DirectoryEntry> {
     entries.into_values().collect()
 }
 
-/// Each portal is a portal group of its own: a session has one connection.
-fn portal_tag(index: usize) -> u16 {
-    u16::try_from(index + 1).expect("more portals than TCP ports")
-}
-
-async fn accept(listener: TcpListener, portal: Portal, index: usize, shard: mpsc::Sender<Message>) {
+async fn accept(listener: TcpListener, portal: Portal, shard: mpsc::Sender<Message>) {
     let mut complained = None::<std::time::Instant>;
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let Ok(message) = accepted(stream, peer, &portal, index) else { continue };
+                let Ok(message) = accepted(stream, peer, &portal) else { continue };
                 if shard.send(message).await.is_err() {
                     return;
                 }
@@ -350,11 +347,11 @@ async fn accept(listener: TcpListener, portal: Portal, index: usize, shard: mpsc
     }
 }
 
-fn accepted(stream: TcpStream, peer: SocketAddr, portal: &Portal, index: usize) -> io::Result<Message> {
+fn accepted(stream: TcpStream, peer: SocketAddr, portal: &Portal) -> io::Result<Message> {
     let address = match &portal.advertise {
         Some(address) => address.clone(),
         None => stream.local_addr()?.to_string(),
     };
-    let portal = PortalInfo { address, tag: portal_tag(index) };
+    let portal = PortalInfo { address, tag: PORTAL_GROUP };
     Ok(Message::Accepted { stream: stream.into_std()?, peer: peer.to_string(), portal })
 }

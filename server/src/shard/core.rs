@@ -120,7 +120,7 @@ impl Core {
                 NodeOutput::Abort { tag } => self.engine.handle(self.clock.now(), Input::Abort { tag }),
                 NodeOutput::Transmit { conn } => self.errands.push(Errand::Write(conn)),
                 NodeOutput::Close { conn, flush } => self.errands.push(Errand::Close { conn, flush }),
-                NodeOutput::Event(event) => tracing::info!(peer = %event.peer, "{}", event.text),
+                NodeOutput::Event(event) => tracing::info!("{event}"),
                 NodeOutput::Elsewhere { conn, target } => self.errands.push(Errand::Move { conn, target }),
             }
         }
