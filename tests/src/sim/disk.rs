@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use platter_block::{BlockCount, DiskOp, Extent, Instant, IoId, Lba, Report, Status};
+use platter_block::{BlockCount, DiskOp, Extent, Fua, Instant, IoId, Lba, Report, Status};
 
 use super::medium::{Medium, Snapshot, Value, WriteId};
 use super::plan::{DiskPlan, Faults, Lie};
@@ -60,7 +60,7 @@ pub struct Ended {
     pub report: Option<Box<Report>>,
     /// What a read found, one value per block.
     pub values: Vec<Value>,
-    /// A failed flush has lost the volatile cache.
+    /// The volatile cache was lost with it.
     pub lost_cache: bool,
 }
 
@@ -190,6 +190,10 @@ impl Disk {
                     ]);
                     command.reaches = *self.rng.pick(&[0, bad, u64::MAX]);
                 }
+                if matches!(command.op, DiskOp::Write { fua: true, .. }) && self.rng.chance(faults.flush_errors) {
+                    command.status = Status::DurabilityLost;
+                    command.loses_cache = self.rng.chance(faults.flush_loses);
+                }
             }
             DiskOp::Flush => {
                 if self.rng.chance(faults.flush_errors) {
@@ -204,13 +208,13 @@ impl Disk {
     fn touch(&mut self, io: IoId) {
         let Some(command) = self.running.get_mut(&io) else { return };
         let caches = self.plan.info.volatile_cache || self.plan.lie == Some(Lie::NoCache);
-        let honest_fua = self.plan.lie != Some(Lie::Fua);
+        let honours_fua = self.plan.info.fua == Fua::Native && self.plan.lie != Some(Lie::Fua);
         match command.op {
             DiskOp::Read { lba, count, .. } => {
                 command.values = blocks(lba, count).map(|b| self.medium.read(b)).collect();
             }
             DiskOp::Write { lba, count, fua, .. } => {
-                let durable = !caches || fua && honest_fua;
+                let durable = !caches || fua && honours_fua && command.status != Status::DurabilityLost;
                 self.medium.begin(command.write);
                 for (block, &value) in blocks(lba, count).zip(&command.values).take(clamp(command.reaches)) {
                     self.medium.apply(command.write, block, value, durable);
@@ -242,7 +246,7 @@ impl Disk {
             DiskOp::Flush if command.status.is_good() && self.plan.lie != Some(Lie::Flush) => {
                 self.medium.finish_flush(&command.snapshot.expect("a flush started in its first step"));
             }
-            DiskOp::Flush if command.loses_cache => self.medium.lose_cache(self.rng.word()),
+            _ if command.loses_cache => self.medium.lose_cache(self.rng.word()),
             DiskOp::BlockStatus { lba, count } if command.status.is_good() => {
                 report = Some(Box::new(Report::Extents(self.extents(lba, count))));
             }

@@ -164,6 +164,13 @@ impl FlushAudit {
         self.written
     }
 
+    /// A FUA write failed because it could not be made durable: like a failed flush.
+    pub fn lost_durability(&mut self, now: Step) {
+        if self.info.is_some() {
+            self.poisoned.get_or_insert(now);
+        }
+    }
+
     /// The engine was told that the disk is gone.
     pub fn told_lost(&mut self) {
         self.info = None;

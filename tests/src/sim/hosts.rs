@@ -23,13 +23,13 @@ pub const BLANK: Value = Value::MAX;
 
 /// The value that op `number` writes to its block `index`, below `MAX_OP_BLOCKS`. `derived`: the result of an or-write.
 pub const fn value_of(number: u64, index: u64, derived: bool) -> Value {
-    assert!(index < MAX_OP_BLOCKS && MAX_OP_BLOCKS <= 31, "the index has five bits");
-    number << 6 | (derived as u64) << 5 | (index + 1)
+    assert!(index < MAX_OP_BLOCKS && MAX_OP_BLOCKS < 64, "the index has six bits");
+    number << 7 | (derived as u64) << 6 | (index + 1)
 }
 
 /// The op that wrote a value; 0 for the initial content and zeroes.
 pub const fn writer_of(value: Value) -> u64 {
-    value >> 6
+    value >> 7
 }
 
 /// A read of `count` blocks.
@@ -108,7 +108,7 @@ pub fn next(plan: &Plan, rng: &mut Rng, registers: &Registers, number: u64, bare
 /// Half of all ranges lie in the first few blocks; a few are empty.
 fn range(rng: &mut Rng, blocks: u64) -> BlockRange {
     let lba = if rng.chance(500) { rng.below(blocks.min(6)) } else { rng.below(blocks) };
-    let longest = *rng.pick(&[1, 2, 4, MAX_OP_BLOCKS]);
+    let longest = *rng.pick(&[1, 1, 2, 2, 4, 4, 24, MAX_OP_BLOCKS]);
     let count = if rng.chance(5) { 0 } else { rng.between(1, longest).min(blocks - lba) };
     BlockRange::new(Lba(lba), BlockCount(count as u32))
 }

@@ -1,13 +1,18 @@
 //! What one seed is about: disks, volumes, hosts, faults and how each life ends. Decided before anything runs, from the seed
 //! alone.
 
+use std::time::Duration;
+
 use platter_block::{DiskId, DiskInfo, Discard, Fua, Lba, Rotation};
 use platter_engine::{FuaPolicy, Segment};
 
 use super::rng::Rng;
 
-/// Most blocks of one op.
-pub const MAX_OP_BLOCKS: u64 = 24;
+/// Most blocks of one op: more than the engine has pieces of one op out at a time.
+pub const MAX_OP_BLOCKS: u64 = 60;
+
+/// How long the engine may have to wait before its outputs are looked at, where inputs come in batches.
+pub const BATCH_WINDOW: Duration = Duration::from_micros(20);
 
 /// The whole scenario of one seed.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub struct Plan {
     pub mix: Mix,
     /// What goes wrong.
     pub faults: Faults,
+    /// Inputs out of a thousand that begin a batch: the engine is asked for outputs only [`BATCH_WINDOW`] later.
+    pub batching: u64,
     /// One entry per life; after the last one everything is read once more.
     pub lives: Vec<LifePlan>,
 }
@@ -104,9 +111,9 @@ pub struct Faults {
     pub read_errors: u64,
     /// Writes that fail, wholly or from some block on.
     pub write_errors: u64,
-    /// Flushes that fail.
+    /// Flushes, and FUA writes in their flush, that fail.
     pub flush_errors: u64,
-    /// Failed flushes that lose what they should have saved.
+    /// Of those, how many lose the cache.
     pub flush_loses: u64,
     /// Disk commands that hang for seconds.
     pub stuck: u64,
@@ -152,8 +159,9 @@ impl Plan {
         let hosts = (0..rng.between(1, 4))
             .map(|_| HostPlan { depth: rng.between(1, 8), think_max: *rng.pick(&[0, 100_000, 2_000_000, 20_000_000]) })
             .collect();
-        let lives = (0..rng.between(1, 3)).map(|_| life(rng)).collect();
-        Self { block_size, disks, volumes, hosts, mix: mix(rng), faults, lives }
+        let lives = (0..rng.between(1, 4)).map(|_| life(rng)).collect();
+        let batching = *rng.pick(&[0, 0, 300, 900]);
+        Self { block_size, disks, volumes, hosts, mix: mix(rng), faults, batching, lives }
     }
 
     /// Which block of which volume lies at `lba` of `disk`.
@@ -297,7 +305,7 @@ fn faults(rng: &mut Rng) -> Faults {
 }
 
 fn life(rng: &mut Rng) -> LifePlan {
-    let ops = *rng.pick(&[30, 80, 150]);
+    let ops = *rng.pick(&[30, 100, 250]);
     let ending = match rng.below(10) {
         0..5 => LifeEnd::CutAfterPromise(rng.between(1, ops / 5)),
         5..8 => LifeEnd::CutAtEvent(rng.between(10, ops * 10)),

@@ -13,7 +13,7 @@ use super::flush_audit::{FlushAudit, Promise};
 use super::hosts::{value_of, writer_of};
 use super::medium::Value;
 use super::ops::{Blocks, Piece, Pieces, Running};
-use super::plan::Plan;
+use super::plan::{BATCH_WINDOW, Plan};
 use super::registers::{Ending, Forgiven, Registers, Step};
 use super::verdict::{Checker, Verdict, ensure, fault};
 
@@ -166,6 +166,9 @@ impl Referee {
             DiskOp::Write { fua, .. } => (true, fua),
             _ => (is_write(&piece.disk_op), false),
         };
+        if writes && ended.status == Status::DurabilityLost {
+            audit.lost_durability(now);
+        }
         let Some(op) = self.ops.get_mut(&number) else {
             // The op ended before its pieces did.
             if writes {
@@ -333,8 +336,9 @@ impl Referee {
     }
 
     /// The engine said that a volume has changed.
-    pub fn said_changed(&mut self, volume: usize, info: Option<VolumeInfo>) -> Verdict {
-        ensure(self.infos[volume] != info, Checker::Advertised, || {
+    pub fn said_changed(&mut self, plan: &Plan, volume: usize, info: Option<VolumeInfo>) -> Verdict {
+        // Two changes handled before the first is announced may undo each other.
+        ensure(self.infos[volume] != info || plan.batching > 0, Checker::Advertised, || {
             (format!("volume {volume}"), "a change was announced, but nothing has changed")
         })?;
         self.infos[volume] = info;
@@ -354,7 +358,7 @@ impl Referee {
             ensure(op.writes_out > 0, Checker::Abort, || {
                 (format!("op {}", op.number), "was aborted, has no write at a disk, and has not ended")
             })?;
-            let late = op.aborted_at.is_some_and(|t| now > t + ABORT_GRACE);
+            let late = op.aborted_at.is_some_and(|t| now > t + ABORT_GRACE + BATCH_WINDOW);
             ensure(!late, Checker::Abort, || (format!("op {}", op.number), "was aborted and the grace is over"))?;
         }
         let Some(oldest) = self.ops.values().next() else { return Ok(()) };
@@ -553,7 +557,7 @@ impl Referee {
         let Some(asked) = op.aborted_at else {
             return ensure(status != Status::Aborted, Checker::Status, || (place, "was not aborted"));
         };
-        ensure(now <= asked + ABORT_GRACE, Checker::Abort, || (place, "ends after the grace"))?;
+        ensure(now <= asked + ABORT_GRACE + BATCH_WINDOW, Checker::Abort, || (place, "ends after the grace"))?;
         ensure(op.writes_out == 0 || now >= asked + ABORT_GRACE, Checker::Abort, || {
             (place, "ends although a write of it is at a disk and the grace is not over")
         })
@@ -562,7 +566,6 @@ impl Referee {
     fn check_status(&self, plan: &Plan, place: &str, op: &Running, status: Status) -> Verdict {
         let volume = &plan.volumes[op.volume];
         let disks = || volume.disks().into_iter().map(|d| &self.disks[d]);
-        let infos = || disks().filter_map(|d| d.info.as_ref());
         let inside = op.op.range().is_none_or(|r| r.within(volume.blocks));
         let complete = match op.op {
             _ if op.range().count.0 == 0 => true,
@@ -575,7 +578,7 @@ impl Referee {
         let right = match status {
             Status::Good => inside && complete && (op.failures.is_empty() || matches!(op.op, Op::BlockStatus { .. })),
             Status::LbaOutOfRange => !inside,
-            Status::WriteProtected => op.op.is_write() && disks().any(|d| d.info.as_ref().is_none_or(|i| i.read_only)),
+            Status::WriteProtected => op.op.is_write() && volume.disks().iter().any(|&d| plan.disks[d].info.read_only),
             Status::MiscompareAt { offset } => op.differs_at == Some(offset) && op.write_sent == Blocks(0),
             Status::NotReady => disks().any(|d| d.was_missing(op.began)),
             Status::Gone => op.failures.contains(&status) || disks().any(|d| d.was_missing(op.began)),
@@ -585,9 +588,11 @@ impl Referee {
                     && disks().any(|d| d.may_lack_durability(op.began))
             }
             Status::Unsupported => match op.op {
-                Op::Unmap { .. } => infos().any(|i| i.discard.is_none()),
+                Op::Unmap { .. } => volume.disks().iter().any(|&d| plan.disks[d].info.discard.is_none()),
                 Op::SetWriteCache { enabled } => {
-                    enabled && self.infos[op.volume].as_ref().is_none_or(|i| !i.write_cache_changeable)
+                    // Between two drains it may have been different.
+                    let changeable = self.infos[op.volume].as_ref().is_some_and(|i| i.write_cache_changeable);
+                    enabled && (!changeable || plan.batching > 0)
                 }
                 _ => false,
             },

@@ -11,7 +11,7 @@ use super::disk::{Disk, Ended, Progress};
 use super::flush_audit::FlushAudit;
 use super::hosts::{self, Wish};
 use super::ops::Running;
-use super::plan::{Faults, LifeEnd, MAX_OP_BLOCKS, Plan};
+use super::plan::{BATCH_WINDOW, Faults, LifeEnd, MAX_OP_BLOCKS, Plan};
 use super::referee::Referee;
 use super::rng::Rng;
 use super::trace::{Brief, Trace};
@@ -53,6 +53,8 @@ struct Life {
     faults: Faults,
     /// Nothing hangs any more from here on.
     unstuck_at: Instant,
+    /// The engine has outputs that may wait for this long.
+    drain_by: Option<Instant>,
 }
 
 #[derive(Clone, Default, Debug)]
@@ -244,7 +246,11 @@ impl World {
         let timer = self.life.engine.poll_timeout();
         let next = self.life.heap.peek().map(|Reverse(s)| s.at);
         let tick = timer.is_some_and(|t| next.is_none_or(|n| t <= n));
-        let Some(at) = (if tick { timer } else { next }) else { return Ok(None) };
+        let at = if tick { timer } else { next };
+        if self.life.drain_by.is_some_and(|by| at.is_none_or(|at| at > by)) {
+            return self.drain().map(Some);
+        }
+        let Some(at) = at else { return Ok(None) };
         self.now = self.now.max(at);
         self.events += 1;
         self.life.events += 1;
@@ -417,9 +423,18 @@ impl World {
         self.tell(Input::Abort { tag })
     }
 
-    /// Gives the engine an input and does everything it wants done.
+    /// Gives the engine an input and does everything it wants done, now or together with the next inputs.
     fn tell(&mut self, input: Input) -> Verdict<Flow> {
         self.life.engine.handle(self.now, input);
+        if self.life.drain_by.is_none() && self.rng.chance(self.plan.batching) {
+            self.life.drain_by = Some(self.now + BATCH_WINDOW);
+            return Ok(Flow::On);
+        }
+        self.drain()
+    }
+
+    fn drain(&mut self) -> Verdict<Flow> {
+        self.life.drain_by = None;
         let mut outputs = 0;
         while let Some(output) = self.life.engine.poll_output() {
             outputs += 1;
@@ -463,7 +478,7 @@ impl World {
             Output::VolumeChanged { volume } => {
                 self.trace.line(self.now, "engine", format_args!("volume {} has changed", volume.0));
                 let info = self.life.engine.volume_info(volume);
-                self.referee.said_changed(volume.0 as usize, info)?;
+                self.referee.said_changed(&self.plan, volume.0 as usize, info)?;
             }
             Output::Poisoned { disk } => {
                 self.trace.line(self.now, "engine", format_args!("disk {} is poisoned", disk.0));
@@ -518,6 +533,7 @@ impl Life {
             cut_after: u64::MAX,
             faults: Faults::default(),
             unstuck_at: Instant(0),
+            drain_by: None,
         }
     }
 
