@@ -1,7 +1,7 @@
 //! How an op becomes pieces: segment ends, transfer limits, buffer offsets, errors, limits, block status.
 
 use platter_block::{BlockCount, BufId, DiskId, DiskInfo, DiskOp, Extent, Lba, Op, Report, Status, Tag, VolumeId};
-use platter_engine::{FuaPolicy, Input, MAX_OPS_PER_VOLUME, MapError, Segment};
+use platter_engine::{FuaPolicy, Input, MAX_OPS, MAX_OPS_PER_VOLUME, MapError, Segment};
 
 use crate::rig::*;
 
@@ -198,6 +198,21 @@ fn one_op_too_many_is_busy_and_other_volumes_are_not() {
     rig.end(0, Status::Good);
     rig.submit(most + 4, read(0, 1));
     assert_eq!(rig.status(most + 4), None);
+}
+
+#[test]
+fn the_engine_as_a_whole_is_limited_too() {
+    let mut rig = Rig::new(&[native()]);
+    let volumes = MAX_OPS as u64 / u64::from(MAX_OPS_PER_VOLUME);
+    for volume in 1..=volumes {
+        rig.volume(volume as u32, &[(0, 10, 0, 1000 + 10 * volume)]);
+    }
+    for tag in 0..MAX_OPS as u64 {
+        rig.submit_to((tag % volumes) as u32, tag, read(0, 1));
+    }
+    assert!(rig.done.is_empty());
+    rig.submit_to(volumes as u32, MAX_OPS as u64, read(0, 1));
+    assert_eq!(rig.done, [(MAX_OPS as u64, Status::Busy)]);
 }
 
 #[test]
