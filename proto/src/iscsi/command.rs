@@ -174,13 +174,13 @@ impl Node {
         }
     }
 
-    /// The immediate data of a command that started with its header are complete.
-    pub(super) fn immediate_complete(&mut self, cx: &mut Cx<'_>, task: Key) {
-        let Some(t) = self.tasks.get_mut(task) else { return };
-        t.out.immediate_open = false;
-        let session = t.session;
-        self.progress(cx, task);
-        if self.sessions.get(session).is_some_and(|s| !s.held.is_empty()) {
+    /// The PDU of a command that started with its header is complete.
+    pub(super) fn immediate_complete(&mut self, cx: &mut Cx<'_>, key: Key, task: Key) {
+        if let Some(t) = self.tasks.get_mut(task) {
+            t.out.immediate_open = false;
+            self.progress(cx, task);
+        }
+        if let Some(session) = self.conns.get(key).and_then(|c| c.session()) {
             self.deliver_held(cx, session);
         }
     }

@@ -257,7 +257,7 @@ impl Node {
                 cx.free_staged(data);
                 self.reject_current(cx, key, RejectReason::DataDigest, "the data digest is wrong");
             }
-            Incoming::Immediate { task } => self.immediate_complete(cx, task),
+            Incoming::Immediate { task } => self.immediate_complete(cx, key, task),
             Incoming::DataOut { task, last, solicited } => {
                 self.data_out_complete(cx, key, task, last, solicited, digest_ok);
             }

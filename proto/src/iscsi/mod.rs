@@ -19,6 +19,8 @@ mod pdu;
 mod requests;
 mod sessions;
 mod slab;
+#[cfg(test)]
+mod tests;
 mod text;
 mod text_request;
 mod timers;

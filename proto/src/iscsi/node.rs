@@ -92,6 +92,15 @@ impl Target {
     }
 }
 
+impl Drop for Node {
+    /// The pool goes with the node: commands in progress have nothing to give back.
+    fn drop(&mut self) {
+        for key in self.tasks.keys() {
+            std::mem::forget(self.tasks.get_mut(key).and_then(|t| t.scsi.take()));
+        }
+    }
+}
+
 /// What every step needs: the time, and the memory.
 pub(super) struct Cx<'a> {
     pub(super) now: Instant,

@@ -103,8 +103,7 @@ impl Node {
 
     /// Delivers the requests whose turn has come.
     pub(super) fn deliver_held(&mut self, cx: &mut Cx<'_>, session: Key) {
-        loop {
-            let Some(s) = self.sessions.get_mut(session) else { return };
+        while let Some(s) = self.sessions.get_mut(session).filter(|s| !s.held.is_empty()) {
             let expected = s.window.expected();
             let Some(at) = s.held.iter().position(|h| h.cmd_sn == expected) else { break };
             match s.held.swap_remove(at).what {

@@ -45,12 +45,12 @@ fn pair(text: &[u8]) -> IResult<&[u8], (&str, &str)> {
     terminated(separated_pair(key, tag("="), value), tag("\0")).parse(text)
 }
 
-/// standard-label, and the `#` of X#NodeArchitecture (13.26).
+/// standard-label; and two keys that are none: X#NodeArchitecture (13.26) has a `#`, and iSCSIProtocolLevel (RFC 7144
+/// 7.1.1) does not begin with a capital letter.
 fn key(text: &[u8]) -> IResult<&[u8], &str> {
-    let label = recognize((
-        take_while_m_n(1, 1, |b: u8| b.is_ascii_uppercase()),
-        take_till(|b: u8| !(b.is_ascii_alphanumeric() || b".-+@_#".contains(&b))),
-    ));
+    let first = take_while_m_n(1, 1, |b: u8| b.is_ascii_uppercase());
+    let label =
+        recognize((first.or(tag("iSCSIP")), take_till(|b: u8| !(b.is_ascii_alphanumeric() || b".-+@_#".contains(&b)))));
     map_res(verify(label, |l: &[u8]| l.len() <= MAX_KEY), std::str::from_utf8).parse(text)
 }
 
@@ -106,10 +106,16 @@ mod tests {
 
     #[test]
     fn pairs_come_in_order_and_values_may_hold_equal_signs_and_utf8() {
-        let text = "A=1\0Bc-2.x=a=b\0X#NodeArchitecture=\0InitiatorAlias=h\u{e9}\0".as_bytes();
+        let text = "A=1\0Bc-2.x=a=b\0X#NodeArchitecture=\0iSCSIProtocolLevel=1\0InitiatorAlias=h\u{e9}\0".as_bytes();
         assert_eq!(
             parse(text).unwrap(),
-            [("A", "1"), ("Bc-2.x", "a=b"), ("X#NodeArchitecture", ""), ("InitiatorAlias", "h\u{e9}")]
+            [
+                ("A", "1"),
+                ("Bc-2.x", "a=b"),
+                ("X#NodeArchitecture", ""),
+                ("iSCSIProtocolLevel", "1"),
+                ("InitiatorAlias", "h\u{e9}")
+            ]
         );
         assert_eq!(parse(b"").unwrap(), []);
     }
