@@ -252,7 +252,9 @@ fn write_same_of_a_pattern_is_written_in_pieces() {
     let mut bench = Bench::new();
     let block = pattern(1, 0x42);
     bench.write(&cdb16(0x93, 0, 1, 4000), &block).good();
-    assert!(bench.ops.len() > 1 && bench.ops.iter().all(|op| matches!(op, Op::Write { count, .. } if count.0 <= 2048)));
+    let counts: Vec<u32> = bench.ops.iter().map(|op| op.range().unwrap().count.0).collect();
+    assert_eq!(counts, [2048, 1952], "1 MiB at a time");
+    assert!(bench.ops.iter().all(|op| matches!(op, Op::Write { .. })));
     for lba in 1..4001 {
         assert_eq!(bench.medium[lba * BLOCK..(lba + 1) * BLOCK], block[..], "{lba}");
     }

@@ -102,11 +102,11 @@ fn the_news_from_the_volume_about_a_switch_under_way_is_no_news_to_who_asked() {
     bench.pool.bytes_mut(buf)[..len].copy_from_slice(&list);
     let step = bench.device.received(&mut task, &mut bench.pool);
     assert!(matches!(step, Step::Submit { op: Op::SetWriteCache { enabled: false }, .. }));
-    bench.device.volume_changed(VolumeId(7), VolumeInfo { write_cache: false, ..info() });
+    bench.device.volume_changed(VolumeId(7), VolumeInfo { write_cache: false, blocks: 100, ..info() });
     let step = bench.device.completed(&mut task, Status::Good, None, &mut bench.pool);
     assert!(matches!(step, Step::Reply(Reply { status: ScsiStatus::GOOD, .. })));
-    assert_eq!(bench.clear_attentions(ONE), []);
-    assert_eq!(bench.clear_attentions(TWO), [(0x2a, 0x01)]);
+    assert_eq!(bench.clear_attentions(ONE), [(0x2a, 0x09)], "the capacity is news to all");
+    assert_eq!(bench.clear_attentions(TWO), [(0x2a, 0x09), (0x2a, 0x01)]);
 }
 
 #[test]
