@@ -1,13 +1,16 @@
 # Sourced by the cases, in the guest.
 
-# must NAME COMMAND... : runs it, output in /tmp/out; ends the case if it fails.
+# must NAME COMMAND... : runs it; ends the case if it fails. Its output is in /tmp/out for the next command to look at.
 must() {
-    local name=$1
+    local name=$1 rc
     shift
-    if "$@" >/tmp/out 2>&1; then
+    "$@" >/tmp/out.new 2>&1
+    rc=$?
+    mv /tmp/out.new /tmp/out
+    if [ $rc = 0 ]; then
         echo "ok: $name"
     else
-        echo "FAILED ($?): $name: $*"
+        echo "FAILED ($rc): $name: $*"
         tail -20 /tmp/out
         dmesg | tail -5
         exit 1

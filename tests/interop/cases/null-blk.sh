@@ -13,8 +13,17 @@ asked() { $PLATTER status --json --admin /tmp/admin.sock | jq "[.shards[].disks[
 fua_writes() {
     local i
     for i in $(seq "$2"); do
-        sg_raw -q -s 4096 -i /tmp/block "$1" 2a 08 00 00 00 $(printf %02x "$i") 00 00 08 00 &&
-            sg_raw -q "$1" 35 00 00 00 00 00 00 00 00 00 || return 1
+        sg_raw -s 4096 -i /tmp/block "$1" 2a 08 00 00 00 $(printf %02x "$i") 00 00 08 00 &&
+            sg_raw "$1" 35 00 00 00 00 00 00 00 00 00 || return 1
+    done
+}
+
+# segment_writes DISK : a plain WRITE(10) of 4 KiB at each MiB of the first 64.
+segment_writes() {
+    local i
+    for i in $(seq 0 63); do
+        sg_raw -s 4096 -i /tmp/block "$1" 2a 00 00 $(printf '%02x %02x' $((i * 8 / 256)) $((i * 8 % 256))) 00 00 00 08 00 ||
+            return 1
     done
 }
 
@@ -46,17 +55,18 @@ YAML
         must "login, $backend" login "$TARGET" "127.0.0.1:$PORT"
         DISK=$(disk_of "$TARGET") || exit 1
 
-        before=$(flushes "${NULL#/dev/}") asked=$(asked asked.flushes)
+        before=$(flushes "${NULL#/dev/}") asked=$(asked asked.flushes) requested=$(asked flush_requested)
         must "100 FUA writes + SYNCHRONIZE CACHE" fua_writes "$DISK" 100
+        # Each SYNCHRONIZE CACHE is a request, and so is each FUA write that the disk cannot make durable by itself.
+        must "all of them arrived" test $(($(asked flush_requested) - requested)) = $((200 - 100 * fua))
         got=$(($(flushes "${NULL#/dev/}") - before))
         echo "fua=$fua $backend: device flushes $got, server says $(($(asked asked.flushes) - asked))"
         must "$((100 * (1 - fua))) flushes" test $got = $((100 * (1 - fua)))
         must "the server counts the same" test $got = $(($(asked asked.flushes) - asked))
 
-        must "a write to each of 64 segments" fio --name=s --filename="$DISK" --rw=write --bs=4k --zonemode=strided \
-            --zonesize=4k --zonerange=1m --size=256k --direct=1
+        must "a write to each of 64 segments" segment_writes "$DISK"
         before=$(flushes "${NULL#/dev/}")
-        must "one SYNCHRONIZE CACHE over 64 segments" sg_raw -q "$DISK" 35 00 00 00 00 00 00 00 00 00
+        must "one SYNCHRONIZE CACHE over 64 segments" sg_raw "$DISK" 35 00 00 00 00 00 00 00 00 00
         must "one device flush" test $(($(flushes "${NULL#/dev/}") - before)) = 1
 
         before=$(flushes "${NULL#/dev/}")
