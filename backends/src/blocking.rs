@@ -2,28 +2,30 @@
 
 use std::io::IoSlice as Bytes;
 
-use platter_block::{BlockCount, BlockRange, DiskOp, Extent, Lba, Report, Status};
+use platter_block::{BlockCount, BlockRange, DiskOp, Extent, IoSlice, Lba, Report, Status};
 use rustix::fs::{FallocateFlags, SeekFrom};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
+use crate::fua::FuaWriter;
 use crate::job::{Disk, Job, Next};
 use crate::{DiskKind, MAX_EXTENTS, raw};
 
 /// Runs `job` to its end.
-pub(crate) fn run(job: &mut Job) -> (Status, Option<Box<Report>>) {
-    let step = match job.op {
-        DiskOp::Read { .. } => read,
-        DiskOp::Write { .. } => write,
-        DiskOp::Flush => flush,
-        DiskOp::WriteZeroes { .. } => zero,
-        DiskOp::Unmap { .. } => unmap,
-        DiskOp::BlockStatus { lba, count } => return block_status(job, BlockRange::new(lba, count)),
-    };
+pub(crate) fn run(job: &mut Job, fua: &mut FuaWriter<'_>) -> (Status, Option<Box<Report>>) {
     loop {
         if job.disk.is_removed() {
             return (Status::Gone, None);
         }
-        let next = match step(job) {
+        let step = match job.op {
+            DiskOp::Read { .. } => read(job),
+            DiskOp::Write { fua: false, .. } => write(job),
+            DiskOp::Write { fua: true, .. } => write_fua(job, fua),
+            DiskOp::Flush => flush(job),
+            DiskOp::WriteZeroes { .. } => zero(job),
+            DiskOp::Unmap { .. } => unmap(job),
+            DiskOp::BlockStatus { lba, count } => return block_status(job, BlockRange::new(lba, count)),
+        };
+        let next = match step {
             Ok(bytes) => job.moved(bytes),
             Err(errno) => job.failed(errno),
         };
@@ -48,16 +50,16 @@ struct Zeroes([u8; 64 << 10]);
 // Each of these does the next part of what is left of the job and says how many bytes that was.
 
 fn read(job: &Job) -> Result<u64, Errno> {
-    let data = job.data.as_ref().expect("check() saw the data");
-    raw::pread(job.disk.fd(), data, job.done() as usize, job.offset()).map(|n| n as u64)
+    raw::pread(job.disk.fd(), data(job), job.done() as usize, job.offset()).map(|n| n as u64)
 }
 
 fn write(job: &Job) -> Result<u64, Errno> {
-    let data = job.data.as_ref().expect("check() saw the data");
-    let fua = matches!(job.op, DiskOp::Write { fua: true, .. });
-    let flags = if fua { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
-    let bytes = [Bytes::new(&data.bytes()[job.done() as usize..])];
-    rustix::io::pwritev2(job.disk.fd(), &bytes, job.offset(), flags).map(|n| n as u64)
+    let bytes = &data(job).bytes()[job.done() as usize..];
+    rustix::io::pwrite(job.disk.fd(), bytes, job.offset()).map(|n| n as u64)
+}
+
+fn write_fua(job: &Job, fua: &mut FuaWriter<'_>) -> Result<u64, Errno> {
+    fua.write(&job.disk, data(job), job.done() as usize, job.offset()).map(|n| n as u64)
 }
 
 fn flush(job: &Job) -> Result<u64, Errno> {
@@ -95,6 +97,10 @@ fn zeroes(job: &Job, punch: bool) -> Result<u64, Errno> {
     let piece = ZEROES.0.len();
     let bytes: Vec<_> = (0..len).step_by(piece).map(|at| Bytes::new(&ZEROES.0[..piece.min(len - at)])).collect();
     rustix::io::pwritev(job.disk.fd(), &bytes, offset).map(|n| n as u64)
+}
+
+fn data(job: &Job) -> &IoSlice {
+    job.data.as_ref().expect("check() saw the data")
 }
 
 /// A block device does not tell: all of it counts as allocated.

@@ -13,6 +13,7 @@
 //! | completion queue of [`Uring`] | 4096 or twice the entries | the kernel keeps further completions in memory of its own |
 //! | reads and writes in the kernel per disk, [`Uring`] | [`RING_OPS_PER_DISK`] | later ones wait in that disk's queue, in order |
 //! | threads of [`Threads`] per disk | as asked of `new` | ops wait in that disk's queue, in order |
+//! | AIO contexts of [`Threads`] | one per thread that wrote with FUA to a block device, `fs.aio-max-nr` in the system | FUA writes to that disk each cost a flush of the device |
 //! | flushes running per disk | [`FLUSHES_PER_DISK`] | later flushes of that disk wait; reads and writes pass them |
 //! | write zeroes, unmap and block status running per disk | [`BULK_PER_DISK`] | later ones wait; everything else passes them |
 //! | extents of one block status | [`MAX_EXTENTS`] | the report ends there, shorter than what was asked |
@@ -20,6 +21,7 @@
 mod blocking;
 mod errno;
 mod faulty;
+mod fua;
 mod job;
 mod ledger;
 mod line;

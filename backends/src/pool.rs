@@ -6,11 +6,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use platter_block::{DiskId, Report, Status};
 
+use crate::fua::FuaWriter;
 use crate::job::{Job, Lane};
 use crate::ledger::Key;
 use crate::line::Line;
@@ -58,6 +60,8 @@ struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
     completions: Arc<Completions>,
+    /// See [`FuaWriter`].
+    no_aio: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +79,8 @@ const STACK: usize = 128 << 10;
 impl Pool {
     /// At most `limit` threads for `disk`; none is started yet.
     pub(crate) fn new(disk: DiskId, limit: usize, completions: Arc<Completions>) -> Self {
-        let shared = Shared { queue: Mutex::default(), work: Condvar::new(), completions };
+        let shared =
+            Shared { queue: Mutex::default(), work: Condvar::new(), completions, no_aio: AtomicBool::new(false) };
         Self { shared: Arc::new(shared), name: format!("disk-{}", disk.0), limit, started: 0, fresh: Vec::new() }
     }
 
@@ -172,6 +177,7 @@ impl Completions {
 impl Shared {
     /// The life of a thread.
     fn work(&self) {
+        let mut fua = FuaWriter::new(&self.no_aio);
         let mut queue = self.lock();
         while !queue.closed {
             let Some((key, mut job)) = queue.next() else {
@@ -181,7 +187,7 @@ impl Shared {
                 continue;
             };
             drop(queue);
-            let (status, report) = blocking::run(&mut job);
+            let (status, report) = blocking::run(&mut job, &mut fua);
             let lane = job.lane();
             // Lets go of the disk and the memory before the end is told.
             drop(job);

@@ -3,9 +3,8 @@
 //! Each disk has threads of its own (see `pool`). An op costs two thread switches, about twice the CPU of io_uring; the
 //! owner is woken once for all that ended since it last looked.
 //!
-//! A FUA write to a block device costs a flush of the device on top, as seen with Linux 6.18: the kernel adds one to a write
-//! that waits for its end, although the write itself is already sent with FUA. Writes through io_uring do not wait and are
-//! spared it.
+//! A FUA write to a block device goes by native AIO, which spares it a flush of the device (see `fua`). Where the system
+//! refuses that as well, it costs the flush.
 
 use std::collections::BTreeMap;
 use std::io;

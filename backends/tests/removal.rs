@@ -218,6 +218,22 @@ fn a_full_file_system_ends_writes_with_no_space_and_keeps_what_was_written() {
 }
 
 #[test]
+fn a_fua_write_for_which_there_is_no_room_keeps_what_was_written_and_blames_the_rest() {
+    for make in file_backends() {
+        for kind in [DiskKind::File, DiskKind::BlockDevice] {
+            let Some(tmpfs) = Mounted::tmpfs(1 << 20) else { return };
+            // A file that passes for a block device is written like one, and can be short of room.
+            let opened = open(&tmpfs.path().join("disk"), &options()).unwrap();
+            let mut rig = rig("full tmpfs".into(), make(), OpenDisk { kind, direct: true, ..opened }, Box::new(tmpfs));
+            let bytes = rig.pattern(0, 4096, 5);
+            assert_eq!(rig.write(0, &bytes, true), Status::NoSpace, "{}, {kind:?}", rig.name);
+            assert_eq!(rig.read(0, 1024).as_deref(), Ok(&bytes[..512 << 10]), "{}, {kind:?}", rig.name);
+            assert_eq!(rig.write(0, &bytes[..4096], true), Status::Good, "{}, {kind:?}", rig.name);
+        }
+    }
+}
+
+#[test]
 fn a_read_only_disk_is_write_protected_and_can_be_read_and_flushed() {
     for mut writer in on_every_backend("read-only", &options(), disk_folder) {
         let bytes = writer.pattern(4, 2, 4);
