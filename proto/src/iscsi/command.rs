@@ -413,11 +413,16 @@ impl Node {
     pub(super) fn end_task(&mut self, cx: &mut Cx<'_>, key: Key) {
         self.abandon(cx, key);
         self.leave_task_set(key);
+        let closed = |node: &Self, session| node.sessions.get(session).is_some_and(|s| s.window.is_closed());
+        let was_closed = self.tasks.get(key).is_some_and(|t| closed(self, t.session));
         let Some(task) = self.remove_task(key) else { return };
         if let Some(s) = self.sessions.get_mut(task.session)
             && !task.out.quiet()
         {
             s.retire(Retired { itt: task.itt, transfer: task.out.transfer, sequences: task.out.open_sequences() });
+        }
+        if was_closed && !closed(self, task.session) {
+            self.tell_window(cx, task.session);
         }
         self.task_gone(cx, key, task.session);
     }

@@ -266,7 +266,7 @@ impl Node {
 
     /// Queues a PDU. Fills in StatSN, ExpCmdSN, MaxCmdSN, which have the same place in every header (11).
     pub(super) fn send(&mut self, cx: &mut Cx<'_>, key: Key, header: [u8; BHS_LEN], segment: Segment, stat_sn: StatSn) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.conns.get_mut(key) else { return segment.free(cx.pool) };
         let (expected, max) = match &conn.phase {
             Phase::FullFeature { session } => {
                 let session = self.sessions.get(*session).expect("a connection in full feature phase has a session");
@@ -275,7 +275,7 @@ impl Node {
             Phase::Login(login) | Phase::Elsewhere(login) | Phase::Waiting(login, _) => {
                 (login.cmd_sn(), login.cmd_sn())
             }
-            Phase::Closed => (0, 0),
+            Phase::Closed => return segment.free(cx.pool),
         };
         let mut header = header;
         if stat_sn != StatSn::Reserved {

@@ -1,5 +1,7 @@
 //! How a login becomes a session: which target, which session it replaces or continues, and the final response (6.3.1).
 
+use std::sync::Arc;
+
 use platter_block::Instant;
 
 use super::config::PortalInfo;
@@ -112,8 +114,15 @@ impl Node {
         self.close_connection(cx, key, true);
     }
 
-    /// Nothing of an old session is left: the login succeeds. `continued` is the session it takes over (6.3.4).
-    pub(super) fn finish_login(&mut self, cx: &mut Cx<'_>, key: Key, continued: Option<Key>) {
+    /// Nothing of an old session is left: the login succeeds. `continued` is the session it takes over (6.3.4), `replaces`
+    /// the peer of the session that was there before.
+    pub(super) fn finish_login(
+        &mut self,
+        cx: &mut Cx<'_>,
+        key: Key,
+        continued: Option<Key>,
+        replaces: Option<Arc<str>>,
+    ) {
         let Some(conn) = self.conns.get(key) else { return };
         let Phase::Waiting(login, _) = &conn.phase else { return };
         if login.kind() == SessionKind::Normal && self.target_named(login.names().target.as_deref()).is_none() {
@@ -129,7 +138,7 @@ impl Node {
             }
             None => self.new_session(cx.now, key, &login),
         };
-        self.full_feature(cx, key, session, &login, answer);
+        self.full_feature(cx, key, session, &login, answer, replaces);
     }
 
     fn login_of(&mut self, key: Key) -> Option<&mut Login> {
@@ -229,7 +238,7 @@ impl Node {
         }
         match session {
             Some(session) => self.end_session(cx, session, ending),
-            None => self.finish_login(cx, key, None),
+            None => self.finish_login(cx, key, None, None),
         }
     }
 
@@ -286,7 +295,15 @@ impl Node {
         session.params.max_send_segment = login.params().max_send_segment;
     }
 
-    fn full_feature(&mut self, cx: &mut Cx<'_>, key: Key, session: Key, login: &Login, answer: Answer) {
+    fn full_feature(
+        &mut self,
+        cx: &mut Cx<'_>,
+        key: Key,
+        session: Key,
+        login: &Login,
+        answer: Answer,
+        replaces: Option<Arc<str>>,
+    ) {
         let receive = login.receive_segment(&self.limits);
         let s = self.sessions.get(session).expect("it was made just now");
         let (header_digest, data_digest) = (s.params.header_digest, s.params.data_digest);
@@ -302,7 +319,7 @@ impl Node {
             target: s.identity.target.clone(),
             kind: s.kind,
             tsih: s.tsih,
-            reinstated: login.identity().is_some_and(|i| i.tsih != 0),
+            replaces: replaces.map(|peer| peer.to_string()),
         };
         if let Some(conn) = self.conns.get_mut(key) {
             conn.phase = Phase::FullFeature { session };

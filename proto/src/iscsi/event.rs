@@ -30,8 +30,9 @@ pub enum EventKind {
         kind: SessionKind,
         /// Session handle.
         tsih: u16,
-        /// It took the place of an old session or connection of the same initiator port (6.3.4, 6.3.5).
-        reinstated: bool,
+        /// The peer of the session or connection of the same initiator port whose place it took (6.3.4, 6.3.5). If that is
+        /// another machine, two initiators have one name, and will throw each other out for ever.
+        replaces: Option<String>,
     },
     /// A login failed.
     LoginRefused {
@@ -107,13 +108,13 @@ impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |n: &Option<String>| n.as_deref().map_or_else(|| "(none)".to_owned(), printable);
         match self {
-            Self::LoggedIn { initiator, target, kind, tsih, reinstated } => {
+            Self::LoggedIn { initiator, target, kind, tsih, replaces } => {
                 let what = match kind {
                     SessionKind::Normal => "logged in to",
                     SessionKind::Discovery => "discovery session with",
                 };
-                let again = if *reinstated { ", in place of an old session" } else { "" };
-                write!(f, "{} {what} {}, TSIH {tsih}{again}", printable(initiator), name(target))
+                write!(f, "{} {what} {}, TSIH {tsih}", printable(initiator), name(target))?;
+                replaces.as_ref().map_or(Ok(()), |peer| write!(f, ", in place of its session from {peer}"))
             }
             Self::LoginRefused { status, initiator, target, why } => {
                 let why = printable(why);

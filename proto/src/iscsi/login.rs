@@ -434,3 +434,47 @@ fn is_name(value: &str) -> bool {
     value.len() <= MAX_NAME
         && rest.is_some_and(|r| !r.is_empty() && r.chars().all(|c| c.is_alphanumeric() || "-.:_".contains(c)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(flags: u8) -> LoginRequest {
+        LoginRequest { flags, ..zerocopy::FromZeros::new_zeroed() }
+    }
+
+    fn required() -> Login {
+        Login { security: Security { required: true }, ..Login::new() }
+    }
+
+    #[test]
+    fn l10_the_security_stage_cannot_be_skipped_where_it_is_required() {
+        let refusal = required().request(&request(0x87), 0).unwrap_err();
+        assert_eq!(refusal.status, LoginStatus::AUTHENTICATION_FAILURE);
+    }
+
+    #[test]
+    fn l11_nor_left_without_authentication() {
+        for (flags, keys) in [(0x83, ""), (0x81, ""), (0x00, "AuthMethod=None\0"), (0x81, "AuthMethod=CHAP,None\0")] {
+            let mut login = required();
+            login.request(&request(flags), 0).unwrap();
+            login.text(b"InitiatorName=iqn.a\0TargetName=iqn.b\0");
+            login.text(keys.as_bytes());
+            assert!(matches!(login.next(), Ok(Next::Text)));
+            login.declare().unwrap();
+            let refusal = login.answer(&Limits::default(), 1, None).unwrap_err();
+            assert_eq!(refusal.status, LoginStatus::AUTHENTICATION_FAILURE, "{keys}");
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        for name in ["iqn.2001-04.com.example:storage.disk2", "eui.02004567A425678D", "naa.52004567BA64678D", "iqn.a_b"]
+        {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", "iqn", "iqn.", "nqn.2014-08.org", "iqn.a/b", "iqn.a b", "iqn.a,b", "iqn.%n"] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+}

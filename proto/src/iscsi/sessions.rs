@@ -213,10 +213,14 @@ impl Node {
                 self.forget_session(key);
             }
             Ending::Replaced { by } => {
+                let peer = session.peer.clone();
                 self.forget_session(key);
-                self.finish_login(cx, by, None);
+                self.finish_login(cx, by, None, Some(peer));
             }
-            Ending::Continued { by } => self.finish_login(cx, by, Some(key)),
+            Ending::Continued { by } => {
+                let peer = session.peer.clone();
+                self.finish_login(cx, by, Some(key), Some(peer));
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! Everything that happens because time passes: login and data timers, pings, and the planned stop.
+//! What happens because time passes: login and data timers, pings, and the planned stop. And the other PDUs that no request
+//! asks for.
 
 use std::time::Duration;
 
@@ -143,17 +144,28 @@ impl Node {
         self.schedule(cx.now + timeout);
     }
 
+    /// MaxCmdSN has opened the window, and no response tells so: the initiator would wait for ever (11.4.11).
+    pub(super) fn tell_window(&mut self, cx: &mut Cx<'_>, session: Key) {
+        let Some(conn) = self.sessions.get(session).filter(|s| s.ending.is_none()).and_then(|s| s.conn) else { return };
+        self.nop_in(cx, conn, NO_TAG);
+    }
+
     fn ping(&mut self, cx: &mut Cx<'_>, key: Key) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         // Never 0, and never FFFFFFFFh.
         let ttt = (conn.last_ping + 1) & 0x7fff_ffff;
         conn.last_ping = ttt.max(1);
-        conn.ping = Some(Ping { ttt: conn.last_ping, sent: cx.now });
+        let ttt = conn.last_ping;
+        conn.ping = Some(Ping { ttt, sent: cx.now });
+        self.nop_in(cx, key, ttt);
+    }
+
+    fn nop_in(&mut self, cx: &mut Cx<'_>, key: Key, ttt: u32) {
         let header = NopIn {
             opcode: opcode::NOP_IN,
             flags: flag::FINAL,
             itt: NO_TAG.into(),
-            ttt: conn.last_ping.into(),
+            ttt: ttt.into(),
             ..zerocopy::FromZeros::new_zeroed()
         };
         self.send(cx, key, zerocopy::transmute!(header), Segment::Empty, StatSn::Peek);

@@ -66,6 +66,13 @@ impl From<Vec<u8>> for Segment {
 }
 
 impl Segment {
+    /// It will not be sent.
+    pub(super) fn free(self, pool: &mut BufPool) {
+        if let Self::Pool { buf, release: true, .. } = self {
+            pool.free(buf);
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Empty => 0,

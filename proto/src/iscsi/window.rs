@@ -42,6 +42,11 @@ impl CommandWindow {
         self.max
     }
 
+    /// Whether no command is taken until one ends (11.4.11).
+    pub(super) const fn is_closed(&self) -> bool {
+        before(self.max, self.expected)
+    }
+
     /// Where the CmdSN of a non-immediate command lies.
     pub(super) const fn place(&self, cmd_sn: u32) -> Place {
         if cmd_sn == self.expected && !before(self.max, cmd_sn) {
@@ -81,7 +86,8 @@ mod tests {
         }
         assert_eq!(window.place(1), Place::Next);
         window.receive();
-        assert_eq!(window.place(2), Place::Outside, "closed");
+        assert!(window.is_closed());
+        assert_eq!(window.place(2), Place::Outside);
         window.end();
         assert_eq!(window.place(2), Place::Next);
     }

@@ -197,7 +197,7 @@ fn logout_response_11_15() {
 }
 
 #[test]
-fn reject_11_17() {
+fn a15_reject_11_17() {
     let mut rig = Rig::new();
     let session = rig.login(&[]);
     let snack = wire::Request::new(opcode::SNACK).itt(0x88);

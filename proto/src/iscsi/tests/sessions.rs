@@ -4,7 +4,7 @@ use platter_block::Status;
 
 use super::rig::*;
 use super::wire::{self, Request, opcode};
-use crate::iscsi::ConnId;
+use crate::iscsi::{ConnId, EventKind};
 
 fn login_request(isid: [u8; 6], tsih: u16, cid: u16) -> Request {
     let mut request = wire::login(OPERATIONAL_TO_FULL, &NAMES).u16(14, tsih).u16(20, cid).cmd_sn(1);
@@ -39,6 +39,11 @@ fn reinstatement_answers_only_when_the_old_write_has_ended() {
         assert_eq!((reply.flags(), reply.u16(36)), (0x87, 0));
         let mut session = rig.logged_in(conn, reply);
         assert_ne!(session.tsih, old.tsih);
+        let replaces = Some("198.51.100.1:1000".to_owned());
+        assert!(
+            rig.events.iter().any(|e| matches!(e, EventKind::LoggedIn { replaces: r, .. } if *r == replaces)),
+            "P24"
+        );
         rig.take_attentions(&mut session);
         rig.disk = Disk::Fast;
         let write = session.write(0, &pattern(BLOCK, 2));
@@ -265,4 +270,10 @@ fn s09_connections_that_come_and_go_leave_nothing() {
         rig.hang_up(session.conn);
     }
     rig.assert_idle();
+}
+
+#[test]
+fn t07_an_idle_connection_is_small() {
+    let size = size_of::<crate::iscsi::connection::Connection>() + size_of::<crate::iscsi::sessions::Session>();
+    assert!(size < 4096, "{size} bytes");
 }

@@ -127,7 +127,7 @@ fn abort_task_ends_a_running_command_without_a_response() {
 }
 
 #[test]
-fn the_answer_waits_until_a_stuck_write_has_ended_whatever_its_end() {
+fn a18_p2_the_answer_waits_until_a_stuck_write_has_ended_whatever_its_end() {
     for status in [Status::Aborted, Status::Good] {
         for code in [ABORT_TASK, ABORT_TASK_SET, CLEAR_TASK_SET, LOGICAL_UNIT_RESET, TARGET_WARM_RESET] {
             let mut rig = Rig::new();
@@ -420,6 +420,24 @@ fn a_parked_command_is_aborted_and_lets_others_go() {
     rig.release_all();
     assert_eq!(rig.replies(session.conn).len(), 2);
     assert_eq!(rig.pool.in_use(), 0);
+}
+
+#[test]
+fn a_window_that_a_reset_opens_is_told_to_the_session_that_waits_for_it() {
+    let mut rig = Rig::with_limits(crate::iscsi::Limits { command_window: 2, ..Default::default() });
+    let session = rig.login(&[]);
+    let mut other = rig.login_as([9; 6], &[]);
+    rig.take_attentions(&mut other);
+    rig.disk = Disk::Held;
+    for lba in 0..2 {
+        let read = other.read(lba, 1);
+        rig.send(other.conn, &read);
+    }
+    rig.ask(session.conn, &function(&session, LOGICAL_UNIT_RESET, 0));
+    let told = rig.replies(other.conn);
+    assert_eq!((told.len(), told[0].opcode(), told[0].itt(), told[0].ttt()), (1, opcode::NOP_IN, NO_TAG, NO_TAG));
+    assert_eq!((told[0].exp_cmd_sn(), told[0].max_cmd_sn()), (other.cmd_sn, other.cmd_sn));
+    assert_eq!(attention(&mut rig, &mut other, 0).map(|s| s[1]), Some(0x29));
 }
 
 #[test]
