@@ -1,6 +1,6 @@
 //! The command model that the engine, the protocols and the backends share.
 //!
-//! A [`Volume`](VolumeId) is what an iSCSI LUN and an NVMe namespace both point at. Protocols turn wire commands into an
+//! A [`Volume`](VolumeId) is what the units of every protocol point at: neutral on purpose. Protocols turn wire commands into an
 //! [`Op`] on a volume, the engine turns each `Op` into [`DiskOp`]s on disks, backends turn each `DiskOp` into exactly one
 //! completion. Nothing here knows a protocol, a file or a clock.
 
