@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use platter_block::{BufId, Instant};
 
@@ -16,8 +17,9 @@ use super::slab::Key;
 use super::text_request::TextExchange;
 use super::transmit::{Segment, TransmitQueue};
 
-/// Events about bad PDUs that one connection gives.
+/// Events about its PDUs that one connection gives in [`EVENT_PERIOD`].
 const EVENTS: u32 = 32;
+const EVENT_PERIOD: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -47,6 +49,7 @@ pub(super) struct Connection {
     /// It came from another node: it does not go to a third.
     pub(super) moved: bool,
     events_left: u32,
+    events_since: Instant,
 }
 
 /// A NOP-In sent to see whether the initiator is there (11.19).
@@ -138,6 +141,7 @@ impl Connection {
             text: None,
             moved: false,
             events_left: EVENTS,
+            events_since: now,
         }
     }
 
@@ -327,7 +331,7 @@ impl Node {
         reason: RejectReason,
         why: impl fmt::Display,
     ) {
-        self.bad_pdu(key, || EventKind::Rejected {
+        self.limited_event(cx.now, key, || EventKind::Rejected {
             opcode: bad.op(),
             itt: bad.itt.get(),
             reason: reason as u8,
@@ -350,14 +354,16 @@ impl Node {
         }
     }
 
-    /// An event about a bad PDU, if this connection has not given too many.
-    pub(super) fn bad_pdu(&mut self, key: Key, kind: impl FnOnce() -> EventKind) {
+    /// An event that the peer can cause at will, if this connection has not given too many.
+    pub(super) fn limited_event(&mut self, now: Instant, key: Key, kind: impl FnOnce() -> EventKind) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        match conn.events_left {
-            0 => return,
-            1 => conn.events_left = 0,
-            _ => conn.events_left -= 1,
+        if now.since(conn.events_since) >= EVENT_PERIOD {
+            (conn.events_left, conn.events_since) = (EVENTS, now);
         }
+        if conn.events_left == 0 {
+            return;
+        }
+        conn.events_left -= 1;
         let kind = if conn.events_left == 0 { EventKind::Suppressed } else { kind() };
         self.event(key, kind);
     }

@@ -258,7 +258,7 @@ impl Node {
             // It has its end already, or will have without regard to its data.
             State::Running | State::Answered(_) | State::Aborting | State::Draining => return,
         }
-        self.bad_pdu(conn, || EventKind::DataOutFailed { itt, why });
+        self.limited_event(cx.now, conn, || EventKind::DataOutFailed { itt, why });
     }
 
     fn reject_once(&mut self, cx: &mut Cx<'_>, conn: Key, key: Key, reason: RejectReason, why: impl fmt::Display) {

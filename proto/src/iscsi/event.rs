@@ -7,7 +7,8 @@ use super::node::SessionKind;
 
 /// Something worth a line in a log. `Display` names the peer, the field and the value; what a peer sent is escaped and cut.
 ///
-/// A connection gives at most a few dozen of them about bad PDUs, then one that says so, then none.
+/// A connection gives at most a few dozen of those that its peer can cause at will, then one that says so, then none for a
+/// minute.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The peer, as given to [`Node::accept`](super::Node::accept).
@@ -88,7 +89,7 @@ pub enum EventKind {
         /// Commands that it ended, of all sessions.
         aborted: usize,
     },
-    /// Further events about bad PDUs of this connection are not told.
+    /// Further events about PDUs of this connection are not told for a while.
     Suppressed,
 }
 
@@ -133,7 +134,7 @@ impl fmt::Display for EventKind {
                 lun.iter().try_for_each(|b| write!(f, "{b:02x}"))?;
                 write!(f, " answered {response}; {aborted} commands aborted")
             }
-            Self::Suppressed => f.write_str("further events about bad PDUs of this connection are not logged"),
+            Self::Suppressed => f.write_str("further events about PDUs of this connection are not logged for a while"),
         }
     }
 }

@@ -181,10 +181,10 @@ impl Node {
             let waits = !matches!(task.state, State::Running | State::Aborting) && !task.out.quiet();
             waits.then_some(task.out.since)
         });
-        let oldest = oldest.chain(s.gap_since).min();
-        let Some(oldest) = oldest else { return };
+        let gap = s.gap_since.into_iter().chain(self.commands_missing_since(key)).min();
+        let Some(oldest) = oldest.chain(gap).min() else { return };
         if oldest + timeout <= cx.now {
-            let what = if s.gap_since == Some(oldest) { "a command before others" } else { "data of a write" };
+            let what = if gap == Some(oldest) { "a command before others" } else { "data of a write" };
             let why = format!("{what} did not come for {} s", timeout.as_secs());
             self.drop_connection(cx, conn, why);
         } else {

@@ -62,12 +62,14 @@ pub(super) struct TaskManagement {
     function: u8,
     lun: [u8; 8],
     itt: u32,
+    /// Commands of its own session before this are older.
     cmd_sn: u32,
+    /// Some of those may not have come yet (M2).
+    in_order: bool,
     response: u8,
     /// Commands that have not ended (M1, M3).
     waiting: Vec<Key>,
-    /// When M3 is given up.
-    deadline: Instant,
+    since: Instant,
     aborted: usize,
     /// Other nexuses of which CLEAR TASK SET ended commands.
     cleared: Vec<NexusId>,
@@ -104,9 +106,10 @@ impl Node {
             lun: request.lun,
             itt: request.itt.get(),
             cmd_sn: request.cmd_sn.get(),
+            in_order: false,
             response: response::COMPLETE,
             waiting: Vec::new(),
-            deadline: cx.now + DATA_GRACE,
+            since: cx.now,
             aborted: 0,
             cleared: Vec::new(),
         };
@@ -121,6 +124,8 @@ impl Node {
                 tmf.response = response::NO_LUN;
             }
             function::ABORT_TASK_SET | function::CLEAR_TASK_SET | function::LOGICAL_UNIT_RESET => {
+                // The CmdSN of an immediate request may be any (4.2.2.1): one that no command can have is not waited for.
+                tmf.in_order = before(s.window.expected(), tmf.cmd_sn) && s.window.reaches(tmf.cmd_sn);
                 return self.abort_many(cx, tmf);
             }
             function::TARGET_WARM_RESET | function::TARGET_COLD_RESET => {
@@ -140,9 +145,9 @@ impl Node {
         let device = &self.targets[task.target].device;
         self.tmfs.iter().any(|tmf| {
             tmf.session == task.session
-                && tmf.function != function::ABORT_TASK
+                && tmf.in_order
                 && before(task.cmd_sn, tmf.cmd_sn)
-                && (tmf.whole_target() || same_unit(device, tmf.lun, task.lun))
+                && same_unit(device, tmf.lun, task.lun)
         })
     }
 
@@ -166,10 +171,11 @@ impl Node {
         let mut next = None;
         let mut overdue = Vec::new();
         for tmf in self.tmfs.iter().filter(|t| !t.waiting.is_empty()) {
-            if tmf.deadline <= cx.now {
+            let deadline = tmf.since + DATA_GRACE;
+            if deadline <= cx.now {
                 overdue.extend(tmf.waiting.iter().copied());
             } else {
-                next = Some(next.map_or(tmf.deadline, |n: Instant| n.min(tmf.deadline)));
+                next = Some(next.map_or(deadline, |n: Instant| n.min(deadline)));
             }
         }
         for task in overdue {
@@ -271,7 +277,7 @@ impl Node {
         }
         tmf.aborted = affected.len();
         tmf.waiting = affected.iter().map(|&(task, _)| task).collect();
-        self.schedule(tmf.deadline);
+        self.schedule(tmf.since + DATA_GRACE);
         self.tmfs.push(tmf);
         for (task, own) in affected {
             self.abort_task(cx, task, own);
@@ -281,8 +287,8 @@ impl Node {
 
     /// Takes all CmdSNs before `cmd_sn` as received (4.2.3.3 b, last sentence).
     fn plug(&mut self, cx: &mut Cx<'_>, session: Key, cmd_sn: u32) {
-        let Some(s) = self.sessions.get_mut(session) else { return };
-        while before(s.window.expected(), cmd_sn) && s.window.place(s.window.expected()) == Place::Next {
+        let Some(s) = self.sessions.get_mut(session).filter(|s| s.window.reaches(cmd_sn)) else { return };
+        while before(s.window.expected(), cmd_sn) {
             let expected = s.window.expected();
             let at = s.held.iter().position(|h| h.cmd_sn == expected);
             let ended = match at.map(|at| s.held.swap_remove(at).what) {
@@ -305,7 +311,7 @@ impl Node {
 
     /// Answers the functions that wait for nothing any more, in the order they came.
     fn finish_tmfs(&mut self, cx: &mut Cx<'_>) {
-        while let Some(at) = self.tmfs.iter().position(|t| t.waiting.is_empty() && self.in_order(t)) {
+        while let Some(at) = self.tmfs.iter().position(|t| t.waiting.is_empty() && !self.waits_for_commands(t)) {
             let tmf = self.tmfs.remove(at);
             let device = &mut self.targets[tmf.target].device;
             match tmf.function {
@@ -328,10 +334,16 @@ impl Node {
         }
     }
 
-    /// M2.
-    fn in_order(&self, tmf: &TaskManagement) -> bool {
+    /// M2. A session that ends waits for nothing.
+    fn waits_for_commands(&self, tmf: &TaskManagement) -> bool {
         let waits = |s: &Session| s.ending.is_none() && before(s.window.expected(), tmf.cmd_sn);
-        tmf.function == function::ABORT_TASK || !self.sessions.get(tmf.session).is_some_and(waits)
+        tmf.in_order && self.sessions.get(tmf.session).is_some_and(waits)
+    }
+
+    /// Since when a function of this session has waited for commands that do not come (M2).
+    pub(super) fn commands_missing_since(&self, session: Key) -> Option<Instant> {
+        let mine = self.tmfs.iter().filter(|t| t.session == session && self.waits_for_commands(t));
+        mine.map(|t| t.since).min()
     }
 
     fn respond_to_tmf(&mut self, cx: &mut Cx<'_>, tmf: &TaskManagement) {
@@ -343,7 +355,7 @@ impl Node {
             response: tmf.response,
             aborted: tmf.aborted,
         };
-        self.event(conn, kind);
+        self.limited_event(cx.now, conn, || kind);
         let header = TaskManagementResponse {
             opcode: opcode::TASK_MANAGEMENT_RESPONSE,
             flags: flag::FINAL,

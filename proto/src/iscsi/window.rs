@@ -47,6 +47,11 @@ impl CommandWindow {
         before(self.max, self.expected)
     }
 
+    /// Whether `cmd_sn` may be the one after the last command that was sent: the CmdSN of an immediate request.
+    pub(super) const fn reaches(&self, cmd_sn: u32) -> bool {
+        !before(self.max.wrapping_add(1), cmd_sn)
+    }
+
     /// Where the CmdSN of a non-immediate command lies.
     pub(super) const fn place(&self, cmd_sn: u32) -> Place {
         if cmd_sn == self.expected && !before(self.max, cmd_sn) {

@@ -403,6 +403,20 @@ fn a_target_reset_takes_missing_commands_as_received() {
 }
 
 #[test]
+fn a_function_with_a_cmd_sn_that_no_command_can_have_waits_for_nothing() {
+    for code in [ABORT_TASK_SET, LOGICAL_UNIT_RESET, TARGET_WARM_RESET] {
+        for cmd_sn in [1000, 0x7fff_ffff, 0x8000_0001, u32::MAX] {
+            let mut rig = Rig::new();
+            let mut session = rig.login(&[]);
+            let reply = rig.ask_one(session.conn, &function(&session, code, 0).cmd_sn(cmd_sn));
+            assert_eq!((response(&reply), reply.exp_cmd_sn()), (0, session.cmd_sn), "function {code}, CmdSN {cmd_sn}");
+            rig.take_reset(&mut session);
+            rig.good(&mut session, READ, 512, &read10(0, 1));
+        }
+    }
+}
+
+#[test]
 fn a_parked_command_is_aborted_and_lets_others_go() {
     let mut rig = Rig::new();
     let mut session = rig.login(&[]);

@@ -166,6 +166,22 @@ fn a14_a_gap_in_cmd_sn_ends_the_connection() {
 }
 
 #[test]
+fn a14_so_does_a_function_that_waits_for_missing_commands() {
+    let mut rig = Rig::new();
+    let session = rig.login(&[]);
+    let reset = wire::task_management(5, 1, NO_TAG, session.cmd_sn + 1, 0);
+    assert_eq!(rig.ask(session.conn, &reset), []);
+    for _ in 0..3 {
+        rig.wait(19 * SECOND);
+        rig.send(session.conn, &wire::nop_out(NO_TAG, NO_TAG, 1, &[]).immediate());
+        assert!(!rig.is_closed(session.conn));
+    }
+    rig.wait(30 * SECOND);
+    assert!(rig.is_closed(session.conn));
+    rig.assert_idle();
+}
+
+#[test]
 fn a_disk_that_takes_its_time_is_not_the_initiators_fault() {
     let mut rig = Rig::new();
     let mut session = rig.login(&[]);
