@@ -17,11 +17,11 @@ for digest in None CRC32C; do
     mkdir -p /mnt/x
     must "mount" mount "$DISK" /mnt/x
     must "fio verify in the file system" fio --name=v --filename=/mnt/x/f --size=32m --rw=randwrite --bs=4k --iodepth=16 \
-        --ioengine=libaio --direct=1 --fsync=32 --verify=crc32c --do_verify=1 --verify_fatal=1
+        --ioengine=libaio --direct=1 --fsync=32 --verify=crc32c --do_verify=1 --verify_fatal=1 --verify_state_save=0
     must "umount" umount /mnt/x
     must "xfs_repair -n" xfs_repair -n "$DISK"
     must "fio verify on the disk, 1 MiB blocks" fio --name=w --filename="$DISK" --size=64m --rw=write --bs=1m --iodepth=4 \
-        --ioengine=libaio --direct=1 --verify=crc32c --do_verify=1 --verify_fatal=1
+        --ioengine=libaio --direct=1 --verify=crc32c --do_verify=1 --verify_fatal=1 --verify_state_save=0
     must "logout" iscsiadm -m node -T "$TARGET" -p "$PORTAL" --logout
 done
 echo "all passed"
