@@ -31,6 +31,8 @@ impl Setup {
     /// A fresh folder below the system's temporary folder, a free port, and this configuration. `body` holds the sections
     /// `disks` and `volumes`, and perhaps `backend` and others; `FOLDER` in it is replaced by the folder.
     pub fn new(body: &str) -> Self {
+        // Built now, so that no session waits for the compiler later.
+        binary();
         let folder =
             tempfile::Builder::new().prefix("platter-test-").tempdir().expect("a temporary folder can be made");
         let setup = Self { folder, address: free_address(), prefix: Vec::new() };

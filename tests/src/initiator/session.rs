@@ -17,6 +17,9 @@ const SLOT_BITS: u32 = 16;
 /// Unit attentions that [`Session::ready`] takes before it gives up.
 const MAX_UNIT_ATTENTIONS: usize = 8;
 
+/// A target that only pings, this many times in a row, while something is waited for, does not answer any more.
+const MAX_QUIET_PINGS: u32 = 2;
+
 /// What happens to the data of reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceivedData {
@@ -119,6 +122,8 @@ pub struct Session {
     answer: Option<RawPdu>,
     events: VecDeque<Event>,
     received_data: ReceivedData,
+    /// Pings of the target since it last said anything else.
+    quiet_pings: u32,
 }
 
 #[derive(Debug, Default)]
@@ -148,6 +153,7 @@ impl Session {
             answer: None,
             events: VecDeque::new(),
             received_data: ReceivedData::Kept,
+            quiet_pings: 0,
         })
     }
 
@@ -387,12 +393,14 @@ impl Session {
     /// Takes one PDU from the target, waiting for it.
     fn advance(&mut self) -> Result<()> {
         let (header, data) = self.link.wire.next_pdu()?;
-        self.handle(header, data)
+        self.handle(header, data)?;
+        if self.quiet_pings < MAX_QUIET_PINGS { Ok(()) } else { Err(Error::TimedOut) }
     }
 
     fn handle(&mut self, header: Header, data: Range<usize>) -> Result<()> {
         let tag = header.tag();
         self.check_numbers(&header)?;
+        self.quiet_pings = if header.opcode() == opcode::NOP_IN && tag == NO_TAG { self.quiet_pings + 1 } else { 0 };
         match header.opcode() {
             opcode::DATA_IN => {
                 let Some(task) = find(&mut self.slots, tag) else { return Err(unknown(&header)) };
