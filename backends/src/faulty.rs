@@ -176,7 +176,7 @@ impl<B: Backend> Backend for Faulty<B> {
     fn submit(&mut self, io: IoId, disk: DiskId, op: DiskOp, data: Option<IoSlice>) {
         let mut state = self.faults.lock();
         if let Some(status) = state.failure(disk, &op) {
-            self.ended.push(Ended::new(io, status));
+            self.ended.push(Ended::new(io, disk, status));
         } else if state.gates.contains(&(disk, Kind::of(&op))) {
             state.held.push(Held { io, disk, op, data });
         } else {

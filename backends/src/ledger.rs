@@ -34,7 +34,7 @@ impl Ledger {
     /// Accepts an op, or ends it `Busy` at the limit.
     pub(crate) fn enter(&mut self, io: IoId, disk: DiskId) -> Option<Key> {
         if self.entries.len() - self.vacant.len() + self.ended.len() >= MAX_IN_FLIGHT {
-            self.refuse(io, Status::Busy);
+            self.refuse(io, disk, Status::Busy);
             return None;
         }
         let key = self.vacant.pop().map(Key).unwrap_or_else(|| {
@@ -47,8 +47,8 @@ impl Ledger {
     }
 
     /// Ends an op that was not accepted.
-    pub(crate) fn refuse(&mut self, io: IoId, status: Status) {
-        self.ended.push(Ended::new(io, status));
+    pub(crate) fn refuse(&mut self, io: IoId, disk: DiskId, status: Status) {
+        self.ended.push(Ended::new(io, disk, status));
     }
 
     /// Nobody works on the op any more: it ends with `status`, unless it has ended `Gone`.
@@ -57,7 +57,7 @@ impl Ledger {
         self.vacant.push(key.0);
         if !entry.gone {
             self.open -= 1;
-            self.ended.push(Ended { io: entry.io, status, report });
+            self.ended.push(Ended { io: entry.io, disk: entry.disk, status, report });
         }
     }
 
@@ -71,7 +71,7 @@ impl Ledger {
         for entry in self.entries.iter_mut().flatten().filter(|e| e.disk == disk && !e.gone) {
             entry.gone = true;
             self.open -= 1;
-            self.ended.push(Ended::new(entry.io, Status::Gone));
+            self.ended.push(Ended::new(entry.io, disk, Status::Gone));
         }
     }
 
@@ -103,7 +103,7 @@ mod tests {
         ledger.remove(DiskId(0));
         let mut ended = Vec::new();
         ledger.take_ended(&mut ended);
-        assert_eq!(ended, [Ended::new(IoId(1), Status::Gone)]);
+        assert_eq!(ended, [Ended::new(IoId(1), DiskId(0), Status::Gone)]);
 
         let again = ledger.enter(IoId(1), DiskId(0)).unwrap();
         assert_ne!(again, stuck, "the kernel still works on the old one");
@@ -114,7 +114,10 @@ mod tests {
         ledger.strike_off(other, Status::Good, None);
         assert_eq!(ledger.in_flight(), 2);
         ledger.take_ended(&mut ended);
-        assert_eq!(ended[1..], [Ended::new(IoId(1), Status::Good), Ended::new(IoId(2), Status::Good)]);
+        assert_eq!(
+            ended[1..],
+            [Ended::new(IoId(1), DiskId(0), Status::Good), Ended::new(IoId(2), DiskId(1), Status::Good)]
+        );
         assert_eq!(ledger.in_flight(), 0);
     }
 
@@ -127,6 +130,6 @@ mod tests {
         assert_eq!(ledger.enter(IoId(99_999), DiskId(0)), None);
         let mut ended = Vec::new();
         ledger.take_ended(&mut ended);
-        assert_eq!(ended, [Ended::new(IoId(99_999), Status::Busy)]);
+        assert_eq!(ended, [Ended::new(IoId(99_999), DiskId(0), Status::Busy)]);
     }
 }

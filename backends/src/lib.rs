@@ -133,6 +133,8 @@ pub trait FileBackend: Backend {
 pub struct Ended {
     /// As given to [`Backend::submit`].
     pub io: IoId,
+    /// As given to [`Backend::submit`].
+    pub disk: DiskId,
     /// How it ended.
     pub status: Status,
     /// What a `BlockStatus` found.
@@ -141,8 +143,8 @@ pub struct Ended {
 
 impl Ended {
     /// An end without a report.
-    pub(crate) const fn new(io: IoId, status: Status) -> Self {
-        Self { io, status, report: None }
+    pub(crate) const fn new(io: IoId, disk: DiskId, status: Status) -> Self {
+        Self { io, disk, status, report: None }
     }
 }
 

@@ -62,14 +62,14 @@ impl Mem {
 impl Backend for Mem {
     fn submit(&mut self, io: IoId, disk: DiskId, op: DiskOp, data: Option<IoSlice>) {
         if self.ended.len() >= MAX_IN_FLIGHT {
-            self.ended.push(Ended::new(io, Status::Busy));
+            self.ended.push(Ended::new(io, disk, Status::Busy));
             return;
         }
         let (status, report) = match self.disks.get_mut(&disk) {
-            Some(disk) => disk.run(op, data),
+            Some(served) => served.run(op, data),
             None => (Status::Gone, None),
         };
-        self.ended.push(Ended { io, status, report });
+        self.ended.push(Ended { io, disk, status, report });
     }
 
     fn kick(&mut self) {}

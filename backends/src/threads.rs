@@ -51,9 +51,9 @@ impl Threads {
 
 impl Backend for Threads {
     fn submit(&mut self, io: IoId, disk: DiskId, op: DiskOp, data: Option<IoSlice>) {
-        let Some(served) = self.disks.get_mut(&disk) else { return self.ledger.refuse(io, Status::Gone) };
+        let Some(served) = self.disks.get_mut(&disk) else { return self.ledger.refuse(io, disk, Status::Gone) };
         if let Err(status) = job::check(served.disk.info(), &op, data.as_ref()) {
-            return self.ledger.refuse(io, status);
+            return self.ledger.refuse(io, disk, status);
         }
         if let Some(key) = self.ledger.enter(io, disk) {
             served.pool.push(key, Job::new(Arc::clone(&served.disk), op, data));

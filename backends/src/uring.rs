@@ -130,9 +130,9 @@ impl Served {
 
 impl Backend for Uring {
     fn submit(&mut self, io: IoId, disk: DiskId, op: DiskOp, data: Option<IoSlice>) {
-        let Some(served) = self.disks.get_mut(&disk) else { return self.ledger.refuse(io, Status::Gone) };
+        let Some(served) = self.disks.get_mut(&disk) else { return self.ledger.refuse(io, disk, Status::Gone) };
         if let Err(status) = job::check(served.disk.info(), &op, data.as_ref()) {
-            return self.ledger.refuse(io, status);
+            return self.ledger.refuse(io, disk, status);
         }
         let Some(key) = self.ledger.enter(io, disk) else { return };
         let job = Job::new(Arc::clone(&served.disk), op, data);

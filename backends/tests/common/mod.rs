@@ -109,7 +109,7 @@ impl<B: Backend + ?Sized> Rig<B> {
         self.backend.reap(&mut ended);
         ended
             .into_iter()
-            .map(|Ended { io, status, report }| {
+            .map(|Ended { io, status, report, .. }| {
                 let buf = self.in_flight.remove(&io).unwrap_or_else(|| panic!("{}: {io:?} ended twice", self.name));
                 End { io, status, report, buf }
             })

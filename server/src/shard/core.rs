@@ -10,7 +10,7 @@
 use super::clock::Clock;
 use super::disks::Disks;
 use platter_backends::Ended;
-use platter_block::{BufPool, DiskId, DiskOp, VolumeId};
+use platter_block::{BufPool, DiskId, DiskOp, Instant, Op, Status, Tag, VolumeId};
 use platter_engine::{Engine, Input, Output as EngineOutput};
 use platter_proto::iscsi::{ConnId, Node, Output as NodeOutput};
 
@@ -25,12 +25,12 @@ pub(super) struct Core {
     /// Reused between turns.
     ended: Vec<Ended>,
     /// Ops that this shard itself submitted (the flush at the end) and that have not ended.
-    own_ops: Vec<(platter_block::Tag, Option<platter_block::Status>)>,
+    own_ops: Vec<(Tag, Option<Status>)>,
     next_own: u64,
 }
 
 /// What a turn leaves to do for the owner of sockets, state and log.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Errand {
     /// This connection has something to write.
     Write(ConnId),
@@ -38,6 +38,8 @@ pub(super) enum Errand {
     Close { conn: ConnId, flush: bool },
     /// The login of this connection names a target of another shard.
     Move { conn: ConnId, target: String },
+    /// An op found that this disk is not there any more.
+    Gone(DiskId),
     /// A flush failed: store the mark.
     Poisoned(DiskId),
     /// The operator cleared the mark.
@@ -74,22 +76,25 @@ impl Core {
                 return;
             }
             let now = self.clock.now();
-            for Ended { io, status, report } in self.ended.drain(..) {
+            for Ended { io, disk, status, report } in self.ended.drain(..) {
+                if status == Status::Gone && !self.errands.contains(&Errand::Gone(disk)) {
+                    self.errands.push(Errand::Gone(disk));
+                }
                 self.engine.handle(now, Input::Completed { io, status, report });
             }
         }
     }
 
     /// Submits an op of the shard itself; ask [`own_op_ended`](Self::own_op_ended) for its end.
-    pub(super) fn submit_own(&mut self, volume: VolumeId, op: platter_block::Op) {
+    pub(super) fn submit_own(&mut self, volume: VolumeId, op: Op) {
         self.next_own += 1;
-        let tag = platter_block::Tag(u64::from(OWN_TAGS) << 48 | self.next_own);
+        let tag = Tag(u64::from(OWN_TAGS) << 48 | self.next_own);
         self.own_ops.push((tag, None));
         self.engine.handle(self.clock.now(), Input::Submit { tag, volume, op });
     }
 
     /// The statuses of the shard's own ops once all have ended.
-    pub(super) fn own_ops_ended(&self) -> Option<Vec<platter_block::Status>> {
+    pub(super) fn own_ops_ended(&self) -> Option<Vec<Status>> {
         self.own_ops.iter().map(|(_, status)| *status).collect()
     }
 
@@ -105,7 +110,7 @@ impl Core {
     }
 
     /// When [`tick`](Self::tick) has something to do next.
-    pub(super) fn next_tick(&self) -> Option<platter_block::Instant> {
+    pub(super) fn next_tick(&self) -> Option<Instant> {
         [self.node.poll_timeout(), self.engine.poll_timeout()].into_iter().flatten().min()
     }
 

@@ -93,6 +93,18 @@ impl Disks {
         found
     }
 
+    /// A disk went away: its ops end, and it is looked for from now on. Whether it was there.
+    pub(super) fn lose(&mut self, id: DiskId) -> bool {
+        let entry = self.disks.get_mut(&id).expect("disks are added once and stay");
+        if matches!(entry.state, Presence::Missing { .. }) || !self.files.inner_mut().remove(id) {
+            return false;
+        }
+        let why = "it went away".to_owned();
+        tracing::error!(disk = entry.config.name, "disk is missing, its volumes are not ready: {why}");
+        entry.state = Presence::Missing { why };
+        true
+    }
+
     /// Whether some disk is missing.
     pub(super) fn any_missing(&self) -> bool {
         self.disks.values().any(|d| matches!(d.state, Presence::Missing { .. }))

@@ -181,17 +181,21 @@ impl Shard {
         self.settle();
     }
 
-    /// Does the errands of the last turn. A failed flush is marked in the state folder before any reply leaves.
+    /// Does the errands of the last turn: those of disks first, so that a failed flush is marked in the state folder before
+    /// any reply leaves.
     fn settle(self: &Rc<Self>) {
+        let mut later = Vec::new();
         loop {
-            let mut errands = std::mem::take(&mut self.core.borrow_mut().errands);
-            if errands.is_empty() {
+            let errands = std::mem::take(&mut self.core.borrow_mut().errands);
+            let (of_disks, of_sockets): (Vec<_>, Vec<_>) = errands
+                .into_iter()
+                .partition(|e| matches!(e, Errand::Gone(_) | Errand::Poisoned(_) | Errand::Healed(_)));
+            later.extend(of_sockets);
+            let now = if of_disks.is_empty() { std::mem::take(&mut later) } else { of_disks };
+            if now.is_empty() {
                 break;
             }
-            errands.sort_by_key(|e| !matches!(e, Errand::Poisoned(_) | Errand::Healed(_)));
-            for errand in errands {
-                self.run_errand(errand);
-            }
+            now.into_iter().for_each(|errand| self.run_errand(errand));
         }
         let next = self.core.borrow().next_tick();
         let earlier = match (next, self.armed.get()) {
@@ -210,6 +214,13 @@ impl Shard {
             Errand::Write(conn) => self.write(conn),
             Errand::Close { conn, flush } => self.close(conn, flush),
             Errand::Move { conn, target } => self.move_away(conn, &target),
+            Errand::Gone(disk) => {
+                let core = &mut *self.core.borrow_mut();
+                if core.disks.lose(disk) {
+                    core.engine.handle(core.clock.now(), Input::DiskLost { disk });
+                    core.turn();
+                }
+            }
             Errand::Poisoned(disk) => {
                 let name = self.core.borrow().disks.name(disk).to_owned();
                 let why = "a flush failed: writes acknowledged before it may be lost";
@@ -296,6 +307,9 @@ impl Shard {
         let mut every = tokio::time::interval(LOOK_FOR_DISKS);
         loop {
             every.tick().await;
+            let vanished = self.core.borrow().disks.vanished();
+            vanished.into_iter().for_each(|disk| self.run_errand(Errand::Gone(disk)));
+            self.settle();
             if self.core.borrow().disks.any_missing() {
                 self.look_for_disks();
             }
