@@ -6,6 +6,8 @@ use platter_block::{Discard, DiskId, DiskInfo, DiskOp, Fua, IoId, IoSlice, Rotat
 use platter_engine::FuaPolicy;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
 
 /// All disks of a shard, present and missing. Everything that they are asked passes a recorder.
 pub(super) struct Disks {
@@ -23,9 +25,10 @@ struct Entry {
 }
 
 enum Presence {
-    /// Open; what it is, for people.
+    /// Open; what it is, for people, and where the kernel lists it while it is there, if it is a block device.
     Present {
         what: String,
+        listed: Option<PathBuf>,
     },
     Missing {
         why: String,
@@ -59,16 +62,16 @@ impl Disks {
                 Some(memory) => {
                     let info = memory_info(&entry.config, memory);
                     self.memory.inner_mut().add(*id, info.clone());
-                    Ok((info, "memory: lost at exit".to_owned()))
+                    Ok((info, "memory: lost at exit".to_owned(), None))
                 }
                 None => open(&entry.config).and_then(|opened| {
-                    let (info, what) = (opened.info.clone(), describe(&opened));
+                    let (info, what, listed) = (opened.info.clone(), describe(&opened), listed(&opened));
                     self.files.inner_mut().add(*id, opened).map_err(|e| e.to_string())?;
-                    Ok((info, what))
+                    Ok((info, what, listed))
                 }),
             };
             match result {
-                Ok((info, what)) => {
+                Ok((info, what, listed)) => {
                     tracing::info!(
                         disk = entry.config.name,
                         blocks = info.blocks,
@@ -76,7 +79,7 @@ impl Disks {
                         "disk is there: {what}"
                     );
                     entry.info = Some(info.clone());
-                    entry.state = Presence::Present { what };
+                    entry.state = Presence::Present { what, listed };
                     found.push((*id, info));
                 }
                 Err(reason) => {
@@ -103,6 +106,16 @@ impl Disks {
         tracing::error!(disk = entry.config.name, "disk is missing, its volumes are not ready: {why}");
         entry.state = Presence::Missing { why };
         true
+    }
+
+    /// Block devices that were there and that the kernel does not list any more. An unplugged disk need not say so itself:
+    /// its ops may fail like those of a bad medium.
+    pub(super) fn vanished(&self) -> Vec<DiskId> {
+        let is_gone = |entry: &Entry| match &entry.state {
+            Presence::Present { listed: Some(listed), .. } => !listed.exists(),
+            _ => false,
+        };
+        self.disks.iter().filter(|(_, entry)| is_gone(entry)).map(|(id, _)| *id).collect()
     }
 
     /// Whether some disk is missing.
@@ -134,7 +147,7 @@ impl Disks {
     pub(super) fn list(&self) -> impl Iterator<Item = (DiskId, &Disk, Result<&str, &str>)> {
         self.disks.iter().map(|(id, entry)| {
             let state = match &entry.state {
-                Presence::Present { what } => Ok(what.as_str()),
+                Presence::Present { what, .. } => Ok(what.as_str()),
                 Presence::Missing { why } => Err(why.as_str()),
             };
             (*id, &entry.config, state)
@@ -212,6 +225,13 @@ fn memory_info(config: &Disk, memory: &crate::config::Memory) -> DiskInfo {
         max_transfer: u32::MAX,
         read_only: config.read_only,
     }
+}
+
+/// Where sysfs lists a block device for as long as it exists.
+fn listed(opened: &OpenDisk) -> Option<PathBuf> {
+    let meta = opened.file.metadata().ok().filter(|meta| meta.file_type().is_block_device())?;
+    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+    Some(format!("/sys/dev/block/{major}:{minor}").into())
 }
 
 fn describe(opened: &OpenDisk) -> String {
