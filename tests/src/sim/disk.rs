@@ -197,8 +197,9 @@ impl Disk {
             }
             DiskOp::Flush => {
                 if self.rng.chance(faults.flush_errors) {
-                    command.status = *self.rng.pick(&[Status::MediumError { lba: Lba(0) }, Status::NoSpace]);
-                    command.loses_cache = self.rng.chance(faults.flush_loses);
+                    command.status =
+                        *self.rng.pick(&[Status::MediumError { lba: Lba(0) }, Status::NoSpace, Status::Busy]);
+                    command.loses_cache = command.status != Status::Busy && self.rng.chance(faults.flush_loses);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What one disk was asked to make durable, counted from outside: the other side of the engine's flush gate.
 
-use platter_block::{DiskInfo, Fua, IoId};
+use platter_block::{DiskInfo, Fua, IoId, Status};
 use platter_engine::{DiskStats, FuaPolicy};
 
 use super::registers::{Forgiven, Step};
@@ -33,6 +33,8 @@ pub struct FlushAudit {
     /// Until when (if not still) the disk was poisoned or missing.
     unfit_until: Step,
     missing_until: Step,
+    /// When a flush was last not even given to the disk.
+    busy: Step,
     /// The loss that was accepted with the last clear.
     pub forgiven: Forgiven,
     /// When the disk last lost its cache while running.
@@ -56,6 +58,8 @@ struct Sent {
     io: IoId,
     step: Step,
     written: u64,
+    /// The disk was poisoned while it ran: its success proves nothing (F3).
+    void: bool,
 }
 
 #[derive(Default, Debug)]
@@ -82,10 +86,11 @@ impl FlushAudit {
             newest_of: vec![0; volumes],
             owed_to: vec![0; volumes],
             running: None,
-            unproven: info.is_none().then_some(0),
+            unproven: (info.is_none() || poisoned).then_some(0),
             poisoned: poisoned.then_some(0),
             unfit_until: 0,
             missing_until: 0,
+            busy: 0,
             forgiven: Forgiven::default(),
             lost: 0,
             info,
@@ -119,7 +124,7 @@ impl FlushAudit {
         if let Some(running) = &self.running {
             return fault(Checker::OneFlush, self.place(), format!("{io:?} was sent while {:?} runs", running.io));
         }
-        self.running = Some(Sent { io, step: now, written: self.written });
+        self.running = Some(Sent { io, step: now, written: self.written, void: false });
         let Some(volumes) = wanted_by.filter(|_| self.unproven.is_none()) else { return Ok(()) };
         ensure(self.written > self.covered, Checker::UselessFlush, || (self.place(), "nothing on it is undurable"))?;
         let owed = volumes.iter().any(|&v| self.newest_of[v] > self.covered);
@@ -129,16 +134,20 @@ impl FlushAudit {
     }
 
     /// A flush has ended; the engine hears it now.
-    pub fn flush_ended(&mut self, io: IoId, good: bool, now: Step) {
+    pub fn flush_ended(&mut self, io: IoId, status: Status, now: Step) {
         self.counts.ended += 1;
         let Some(sent) = self.running.take_if(|s| s.io == io) else { return };
-        if good && self.info.is_some() {
-            self.covered = self.covered.max(sent.written);
-            self.unproven = self.unproven.filter(|&since| since > sent.step);
-        } else if !good {
-            self.counts.failed += 1;
-            if self.info.is_some() {
-                self.poisoned.get_or_insert(now);
+        match status {
+            _ if self.info.is_none() => self.counts.failed += u64::from(!status.is_good()),
+            Status::Good if sent.void => {}
+            Status::Good => {
+                self.covered = self.covered.max(sent.written);
+                self.unproven = self.unproven.filter(|&since| since > sent.step);
+            }
+            Status::Busy => self.busy = now, // the disk was not asked
+            _ => {
+                self.counts.failed += 1;
+                self.poison(now);
             }
         }
     }
@@ -167,8 +176,14 @@ impl FlushAudit {
     /// A FUA write failed because it could not be made durable: like a failed flush.
     pub fn lost_durability(&mut self, now: Step) {
         if self.info.is_some() {
-            self.poisoned.get_or_insert(now);
+            self.poison(now);
         }
+    }
+
+    /// The write cache of a volume is being switched off: the disk is flushed for it, come what may (F6).
+    pub fn cache_switched(&mut self, volume: usize) {
+        self.written += 1;
+        self.newest_of[volume] = self.written;
     }
 
     /// The engine was told that the disk is gone.
@@ -193,16 +208,20 @@ impl FlushAudit {
 
     /// The engine said that the disk is poisoned.
     pub fn said_poisoned(&mut self, now: Step) {
-        self.poisoned.get_or_insert(now);
+        self.poison(now);
     }
 
     /// The operator cleared the fault.
     pub fn cleared(&mut self, now: Step) {
         if self.poisoned.take().is_some() {
             self.unfit_until = now;
-            self.unproven = Some(now);
-            self.forgiven = Forgiven { lost: self.lost, cleared: now };
+            self.forgiven = Forgiven { lost: self.lost, cleared: Step::MAX };
         }
+    }
+
+    /// The engine said that the fault is cleared: what it answers from now on is not excused by the loss.
+    pub const fn said_healed(&mut self, now: Step) {
+        self.forgiven.cleared = now;
     }
 
     /// What a flush of the volume that begins now has to wait for.
@@ -215,6 +234,11 @@ impl FlushAudit {
         self.poisoned.is_some() || self.unfit_until >= began || self.was_missing(began)
     }
 
+    /// Whether a flush was turned away since `began`.
+    pub const fn was_busy(&self, began: Step) -> bool {
+        self.busy >= began
+    }
+
     /// Whether the disk was missing at some time since `began`.
     pub const fn was_missing(&self, began: Step) -> bool {
         self.info.is_none() || self.missing_until >= began
@@ -224,14 +248,16 @@ impl FlushAudit {
     /// first `need` undurable writes.
     pub fn promised(&self, began: Step, need: u64, promise: Promise) -> Verdict {
         if let (Some(since), Promise::Volume | Promise::Fua) = (self.poisoned, promise) {
-            ensure(began < since, Checker::Poison, || (self.place(), "a promise was given although the disk is poisoned"))?;
+            ensure(began < since, Checker::Poison, || {
+                (self.place(), "a promise was given although the disk is poisoned")
+            })?;
             ensure(need <= self.covered, Checker::Poison, || {
                 (self.place(), "a promise was given that waited for a flush that failed")
             })?;
         }
         let stale = promise == Promise::Volume && self.volatile && self.unproven.is_some_and(|since| since < began);
         ensure(!stale, Checker::Claims, || {
-            (self.place(), "a flush was answered from claims made before an attach, a reset or a cleared fault")
+            (self.place(), "a flush was answered from claims made before an attach or a reset")
         })
     }
 
@@ -244,12 +270,20 @@ impl FlushAudit {
         })?;
         let f = stats.flush;
         let sums = f.requested == f.elided + f.joined + f.issued + f.refused;
-        let seen = f.issued == self.counts.flushes && stats.reads == self.counts.reads && stats.writes == self.counts.writes;
+        let seen =
+            f.issued == self.counts.flushes && stats.reads == self.counts.reads && stats.writes == self.counts.writes;
         let sent = self.counts.flushes + self.counts.reads + self.counts.writes + self.counts.questions;
         let in_flight = u64::from(stats.in_flight) == sent - self.counts.ended;
         ensure(sums && seen && in_flight && f.failed >= self.counts.failed, Checker::Counts, || {
             (self.place(), format!("{stats:?}, but seen: {:?}", self.counts))
         })
+    }
+
+    fn poison(&mut self, now: Step) {
+        self.poisoned.get_or_insert(now);
+        if let Some(running) = &mut self.running {
+            running.void = true;
+        }
     }
 
     fn place(&self) -> String {

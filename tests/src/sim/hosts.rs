@@ -88,8 +88,7 @@ pub fn next(plan: &Plan, rng: &mut Rng, registers: &Registers, number: u64, bare
         3 => (Op::WriteZeroes { lba, count, fua, may_unmap: rng.chance(500) }, Vec::new()),
         4 => (Op::Unmap { lba, count }, Vec::new()),
         5 => {
-            let mut values: Vec<Value> =
-                (range.start.0..range.end()).map(|b| registers.guess(volume, b)).collect();
+            let mut values: Vec<Value> = (range.start.0..range.end()).map(|b| registers.guess(volume, b)).collect();
             if rng.chance(150) && !values.is_empty() {
                 let i = rng.below(values.len() as u64) as usize;
                 values[i] = BLANK;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use platter_block::{DiskId, DiskInfo, Discard, Fua, Lba, Rotation};
+use platter_block::{Discard, DiskId, DiskInfo, Fua, Lba, Rotation};
 use platter_engine::{FuaPolicy, Segment};
 
 use super::rng::Rng;
@@ -121,6 +121,8 @@ pub struct Faults {
     pub unplugs: u64,
     /// Ops after which a disk is reset, or its cache setting is changed behind our back.
     pub resets: u64,
+    /// How long an operator takes to clear a fault, in microseconds; often nobody clears it.
+    pub clear_max: u64,
 }
 
 /// From a start of the engine to its end.
@@ -167,9 +169,10 @@ impl Plan {
     /// Which block of which volume lies at `lba` of `disk`.
     pub fn owner(&self, disk: usize, lba: u64) -> Option<(usize, u64)> {
         self.volumes.iter().enumerate().find_map(|(v, volume)| {
-            let segment = volume.segments.iter().find(|s| {
-                s.disk.0 as usize == disk && (s.disk_lba.0..s.disk_lba.0 + s.count).contains(&lba)
-            })?;
+            let segment = volume
+                .segments
+                .iter()
+                .find(|s| s.disk.0 as usize == disk && (s.disk_lba.0..s.disk_lba.0 + s.count).contains(&lba))?;
             Some((v, segment.volume_lba.0 + (lba - segment.disk_lba.0)))
         })
     }
@@ -298,9 +301,10 @@ fn faults(rng: &mut Rng) -> Faults {
         write_errors: sometimes(&[5, 30]),
         flush_errors: sometimes(&[10, 60, 200]),
         flush_loses: 500,
-        stuck: sometimes(&[3, 15]),
-        unplugs: sometimes(&[3, 10]),
-        resets: sometimes(&[5, 20]),
+        stuck: sometimes(&[3, 15, 50]),
+        unplugs: sometimes(&[3, 10, 30]),
+        resets: sometimes(&[5, 20, 80]),
+        clear_max: *rng.pick(&[100, 10_000, 200_000]),
     }
 }
 

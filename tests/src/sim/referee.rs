@@ -83,8 +83,11 @@ impl Referee {
         op.began_at = now;
         op.advertised_durable = self.advertises_durable(op.volume);
         op.needs = self.disks.iter().map(|d| if op.op.is_write() { 0 } else { d.need(op.volume) }).collect();
-        if let Op::SetWriteCache { .. } = op.op {
+        if let Op::SetWriteCache { enabled } = op.op {
             self.switched[op.volume] = op.number;
+            for disk in plan.volumes[op.volume].disks().into_iter().filter(|_| !enabled) {
+                self.disks[disk].cache_switched(op.volume);
+            }
         }
         op.wrote = vec![false; plan.disks.len()];
         self.tags.insert(op.tag, op.number);
@@ -113,7 +116,7 @@ impl Referee {
             return fault(Checker::Silence, place(), "was sent to a missing disk");
         };
         if disk_op == DiskOp::Flush {
-            let wanted_by = self.waiting_for_flush(plan, disk);
+            let wanted_by = self.waiting_for_flush(plan);
             self.pieces.insert(io, Piece { op: None, disk, disk_op, blocks: Blocks(0), sent: now });
             self.disks[disk].flush_sent(io, now, wanted_by.as_deref())?;
             return Ok(Vec::new());
@@ -161,7 +164,7 @@ impl Referee {
         let piece = self.pieces.remove(&io).expect("every disk op ends once");
         let audit = &mut self.disks[piece.disk];
         let good = ended.status.is_good() && audit.info.is_some();
-        let Some(number) = piece.op else { return audit.flush_ended(io, good, now) };
+        let Some(number) = piece.op else { return audit.flush_ended(io, ended.status, now) };
         let (writes, fua) = match piece.disk_op {
             DiskOp::Write { fua, .. } => (true, fua),
             _ => (is_write(&piece.disk_op), false),
@@ -264,7 +267,9 @@ impl Referee {
             return fault(Checker::OneEnd, format!("{tag:?}"), "ended, but it is not in flight");
         };
         let place = format!("volume {}, op {}", op.volume, op.number);
-        ensure(now <= liveness.max(op.began_at + self.patience(plan)), Checker::Liveness, || (&place, "took too long"))?;
+        ensure(now <= liveness.max(op.began_at + self.patience(plan)), Checker::Liveness, || {
+            (&place, "took too long")
+        })?;
         self.check_abort_timing(&place, &op, now, status)?;
         self.check_status(plan, &place, &op, status)?;
 
@@ -335,6 +340,12 @@ impl Referee {
         self.disks[disk].said_poisoned(now);
     }
 
+    /// The engine said that a disk is healed.
+    pub fn said_healed(&mut self, disk: usize) {
+        let now = self.next();
+        self.disks[disk].said_healed(now);
+    }
+
     /// The engine said that a volume has changed.
     pub fn said_changed(&mut self, plan: &Plan, volume: usize, info: Option<VolumeInfo>) -> Verdict {
         // Two changes handled before the first is announced may undo each other.
@@ -399,17 +410,13 @@ impl Referee {
         }
     }
 
-    /// The volumes of ops that may cause a flush of a disk; `None` where it may be flushed in any case: someone switches
-    /// the write cache of a volume on it off (F6), or a waiter may have been aborted after its flush was decided.
-    fn waiting_for_flush(&self, plan: &Plan, disk: usize) -> Option<Vec<usize>> {
+    /// The volumes of ops that may cause a flush; `None` where that cannot be told, since a waiter may have been aborted
+    /// after its flush was decided.
+    fn waiting_for_flush(&self, plan: &Plan) -> Option<Vec<usize>> {
         if plan.faults.aborts > 0 || plan.faults.disconnects > 0 {
             return None;
         }
-        let switches = |op: &Running| matches!(op.op, Op::SetWriteCache { enabled: false });
-        if self.ops.values().any(|op| switches(op) && plan.volumes[op.volume].disks().contains(&disk)) {
-            return None;
-        }
-        let waits = |op: &&Running| op.op == Op::Flush || op.op.is_write();
+        let waits = |op: &&Running| !matches!(op.op, Op::Read { .. } | Op::BlockStatus { .. });
         Some(self.ops.values().filter(waits).map(|op| op.volume).collect())
     }
 
@@ -452,7 +459,8 @@ impl Referee {
         disk_op: &DiskOp,
     ) -> Verdict<Blocks> {
         let op = &self.ops[&number];
-        let wrong = |what: &str| fault(Checker::Mapping, format!("disk {disk}, op {number}"), format!("{disk_op:?} {what}"));
+        let wrong =
+            |what: &str| fault(Checker::Mapping, format!("disk {disk}, op {number}"), format!("{disk_op:?} {what}"));
         ensure(op.aborted_at.is_none(), Checker::Silence, || {
             (format!("disk {disk}, op {number}"), "is sent after the abort")
         })?;
@@ -596,7 +604,8 @@ impl Referee {
                 }
                 _ => false,
             },
-            Status::MediumError { .. } | Status::NoSpace | Status::Busy => op.failures.contains(&status),
+            Status::Busy => op.failures.contains(&status) || disks().any(|d| d.was_busy(op.began)),
+            Status::MediumError { .. } | Status::NoSpace => op.failures.contains(&status),
         };
         ensure(right, Checker::Status, || {
             let what = format!(

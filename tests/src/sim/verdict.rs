@@ -34,7 +34,7 @@ pub enum Checker {
     UselessFlush,
     /// After a failed flush nothing is promised on that disk until the fault is cleared, and the owner is told.
     Poison,
-    /// After an attach, a reset or a cleared fault nothing is elided before one flush has succeeded.
+    /// After an attach or a reset nothing is elided before one flush has succeeded.
     Claims,
     /// Volumes say what is true, and changes are announced.
     Advertised,

@@ -185,7 +185,7 @@ impl World {
             self.life.engine.add_disk(DiskId(d as u32), info.clone(), policy, self.poisoned[d]);
             audits.push(FlushAudit::new(d, self.plan.volumes.len(), policy, info, self.poisoned[d]));
             if self.poisoned[d] && self.rng.chance(500) {
-                let wait = Duration::from_micros(self.rng.between(1, 200_000));
+                let wait = Duration::from_micros(self.rng.between(0, self.plan.faults.clear_max));
                 self.life.schedule(self.now + wait, Event::Clear { disk: d });
             }
         }
@@ -309,7 +309,10 @@ impl World {
                 if ended.lost_cache {
                     self.referee.lost_cache(&self.plan, disk);
                 }
-                let wait = if self.rng.chance(600) { 0 } else { self.rng.below(200_000) };
+                // A flush may succeed right after a command that lost the cache. No engine could know if it heard of the
+                // success first, so the loss is never late.
+                let prompt = ended.lost_cache || self.rng.chance(600);
+                let wait = if prompt { 0 } else { self.rng.below(200_000) };
                 self.life.schedule(self.now + Duration::from_nanos(wait), Event::Completion { io, ended });
             }
         }
@@ -486,13 +489,14 @@ impl World {
                 self.poisoned[d] = true;
                 self.referee.said_poisoned(d);
                 if self.rng.chance(600) {
-                    let wait = Duration::from_micros(self.rng.between(1, 200_000));
+                    let wait = Duration::from_micros(self.rng.between(0, self.plan.faults.clear_max));
                     self.life.schedule(self.now + wait, Event::Clear { disk: d });
                 }
             }
             Output::Healed { disk } => {
                 self.trace.line(self.now, "engine", format_args!("disk {} is healed", disk.0));
                 self.poisoned[disk.0 as usize] = false;
+                self.referee.said_healed(disk.0 as usize);
             }
         }
         Ok(Flow::On)
