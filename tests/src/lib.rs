@@ -1,5 +1,6 @@
 //! Tests of the whole: what does not fit beside the code it tests.
 
+pub mod bench_tgt;
 pub mod initiator;
 pub mod kill;
 pub mod process_use;
