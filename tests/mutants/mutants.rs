@@ -122,7 +122,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a write whose landed piece was lost is answered after the fault was cleared (F3)",
         edits: &[edit("run.rs", "if volume.map.disks().iter().enumerate().any(lost) {", "if false && lost((0, &0)) {")],
-        seeds: 20_000,
+        seeds: 5000,
     },
     Mutant {
         name: "a write with native FUA makes older writes count as durable",
@@ -182,7 +182,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "DiskOp::Unmap { .. } => Self::Write { fua: false },       // F5",
             "DiskOp::Unmap { .. } => Self::Write { fua: true },",
         )],
-        seeds: 1000,
+        seeds: 2000,
     },
     Mutant {
         name: "elision looks at the mark of another volume (P8)",
@@ -247,6 +247,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a write sent before a reset is durable by what the disk says after it (F6)",
         edits: &[edit("disk.rs", "claim && sent_in >= self.read_in", "claim")],
+        seeds: 5000,
+    },
+    Mutant {
+        name: "a write made with FUA keeps it when the disk loses FUA before it is handed out (F6)",
+        edits: &[edit(
+            "engine.rs",
+            "                *fua &= disk.sends_fua(); // F6: the disk may have been reset since the piece was made\n",
+            "",
+        )],
         seeds: 5000,
     },
     Mutant {

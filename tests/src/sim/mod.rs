@@ -14,7 +14,7 @@
 //! | `world.rs` | the loop: events, the engine, lives and power cuts |
 //! | `disk.rs`, `medium.rs` | what a disk does and what it holds |
 //! | `hosts.rs` | what initiators ask for |
-//! | `referee.rs`, `ops.rs` | the checks on every op and disk op |
+//! | `referee.rs`, `pieces.rs`, `ops.rs` | the checks on every op and on every disk op |
 //! | `registers.rs` | the oracle: what each block may hold |
 //! | `flush_audit.rs` | the checks on flushes, poison and counters of one disk |
 //! | `verdict.rs`, `trace.rs`, `rng.rs` | violations, the trace and its hash, chance |
@@ -26,6 +26,7 @@ pub mod flush_audit;
 pub mod hosts;
 pub mod medium;
 pub mod ops;
+mod pieces;
 pub mod plan;
 pub mod referee;
 pub mod registers;
