@@ -341,6 +341,8 @@ impl Shard {
                         Ok(conn) => self.start_socket(conn, stream, Vec::new()),
                         Err(why) => tracing::warn!(peer, "connection refused: {why}"),
                     }
+                    // The login timer runs from now on.
+                    self.settle();
                 }
                 Message::Adopt { stream, detached, unread } => {
                     let attached = {
@@ -401,7 +403,7 @@ impl Shard {
         loop {
             let ended = self.core.borrow().own_ops_ended();
             if let Some(statuses) = ended {
-                return statuses.iter().all(|s| s.is_good());
+                return statuses.iter().all(|s| s.is_good()) && self.nothing_is_owed();
             }
             if started.elapsed() >= STOP_DEADLINE {
                 tracing::error!("a flush did not end in time: acknowledged writes may not be durable");
@@ -409,6 +411,19 @@ impl Shard {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Whether every acknowledged write is durable, on missing disks too: their volumes could not be flushed.
+    fn nothing_is_owed(&self) -> bool {
+        let core = self.core.borrow();
+        core.disks.list().all(|(disk, config, _)| {
+            let stats = core.engine.disk_stats(disk).unwrap_or_default();
+            let owes = stats.poisoned || stats.undurable > 0;
+            if owes {
+                tracing::error!(disk = config.name, "acknowledged writes may not be durable");
+            }
+            !owes
+        })
     }
 }
 

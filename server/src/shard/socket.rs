@@ -12,8 +12,10 @@ use tokio::sync::Notify;
 
 /// Bytes read at once when they do not go straight to a buffer.
 pub(super) const SCRATCH: usize = 256 << 10;
-/// Reads of one socket before the others get their turn.
+/// Reads of one socket before what came in is worked on.
 const READS_PER_TURN: usize = 4;
+/// Turns in a row for one socket that always has more to read, before the other tasks get theirs.
+const TURNS_IN_A_ROW: u32 = 2;
 /// How long a connection that is being closed may take to read what is left for it.
 const CLOSE_GRACE: Duration = Duration::from_secs(3);
 
@@ -41,6 +43,16 @@ enum Fate {
         to: usize,
         detached: platter_proto::iscsi::Detached,
     },
+}
+
+/// What a read leaves.
+enum Readable {
+    /// The socket had no more.
+    Emptied,
+    /// Perhaps more, here or in the socket.
+    More,
+    /// The peer has closed it, or it failed.
+    Closed,
 }
 
 impl Shard {
@@ -101,7 +113,13 @@ impl Shard {
 
     async fn serve_socket(self: Rc<Self>, conn: ConnId, socket: Rc<Socket>) {
         let mut flush_deadline = None;
+        let mut turns = 0;
         loop {
+            // A socket that is always ready would never wait below, and keep everybody else waiting.
+            if turns == TURNS_IN_A_ROW {
+                turns = 0;
+                tokio::task::yield_now().await;
+            }
             let fate_is_flushing = match *socket.fate.borrow() {
                 Fate::Open => false,
                 Fate::Flushing => true,
@@ -113,10 +131,10 @@ impl Shard {
             let wants = !fate_is_flushing && self.core.borrow().node.wants_bytes(conn);
             socket.paused.set(!wants);
             if wants && !socket.unread.borrow().is_empty() {
-                if !self.read(conn, &socket) {
-                    break;
+                match self.read(conn, &socket) {
+                    Readable::Closed => break,
+                    Readable::Emptied | Readable::More => turns += 1,
                 }
-                tokio::task::yield_now().await;
                 continue;
             }
             let interest = match (wants, socket.blocked.get()) {
@@ -141,34 +159,35 @@ impl Shard {
                 }
                 self.turn();
             }
-            if ready.is_readable() && wants && !self.read(conn, &socket) {
-                break;
+            if ready.is_readable() && wants {
+                match self.read(conn, &socket) {
+                    Readable::Closed => break,
+                    Readable::Emptied => turns = 0,
+                    Readable::More => turns += 1,
+                }
             }
         }
         self.end_socket(conn, socket).await;
     }
 
-    /// Reads what has come and runs a turn. Whether the connection is still open.
-    fn read(self: &Rc<Self>, conn: ConnId, socket: &Socket) -> bool {
-        let open = self.read_some(conn, socket);
+    /// Reads what has come and runs a turn.
+    fn read(self: &Rc<Self>, conn: ConnId, socket: &Socket) -> Readable {
+        let readable = self.read_some(conn, socket);
         self.turn();
-        match open {
-            Ok(open) => open,
-            Err(e) => {
-                tracing::debug!("read failed, closing: {e}");
-                false
-            }
-        }
+        readable.unwrap_or_else(|e| {
+            tracing::debug!("read failed, closing: {e}");
+            Readable::Closed
+        })
     }
 
-    fn read_some(&self, conn: ConnId, socket: &Socket) -> io::Result<bool> {
+    fn read_some(&self, conn: ConnId, socket: &Socket) -> io::Result<Readable> {
         let core = &mut *self.core.borrow_mut();
         let scratch = &mut *self.scratch.borrow_mut();
         let unread = &mut *socket.unread.borrow_mut();
         if !unread.is_empty() {
             let taken = core.node.received(core.clock.now(), conn, unread, &mut core.pool);
             unread.drain(..taken);
-            return Ok(true);
+            return Ok(Readable::More);
         }
         for _ in 0..READS_PER_TURN {
             if !core.node.wants_bytes(conn) {
@@ -184,9 +203,9 @@ impl Shard {
                 None => socket.stream.try_read(scratch),
             };
             let n = match result {
-                Ok(0) => return Ok(false),
+                Ok(0) => return Ok(Readable::Closed),
                 Ok(n) => n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Readable::Emptied),
                 Err(e) => return Err(e),
             };
             let now = core.clock.now();
@@ -202,7 +221,7 @@ impl Shard {
                 break;
             }
         }
-        Ok(true)
+        Ok(Readable::More)
     }
 
     /// Writes until nothing is left or the socket takes no more; then `blocked` is set.
