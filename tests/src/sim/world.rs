@@ -506,8 +506,14 @@ impl World {
         self.trace.line(self.now, "engine", format_args!("ends {:x}: {status:?}", tag.0));
         let liveness = self.life.liveness();
         let (op, durable) = self.referee.done(&self.plan, self.now, tag, status, report, liveness)?;
-        if let Some((host, slot)) = op.owner {
-            self.think(host, slot);
+        match op.owner {
+            // The volume will not be ready any sooner for being asked.
+            Some((host, slot)) if status == Status::NotReady => {
+                let pause = Duration::from_micros(self.rng.between(1000, 50_000));
+                self.life.schedule(self.now + pause, Event::Submit { host, slot });
+            }
+            Some((host, slot)) => self.think(host, slot),
+            None => {}
         }
         if durable && !matches!(op.op, Op::SetWriteCache { .. }) {
             self.life.promises += 1;
