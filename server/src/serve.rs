@@ -103,7 +103,7 @@ impl Server {
         for (index, listener) in listeners.into_iter().enumerate() {
             let portal = plan.portals[index].clone();
             tracing::info!(portal = portal.name, "listening on {}", addresses[index]);
-            acceptors.push(tokio::spawn(accept(listener, portal, shards[0].clone())));
+            acceptors.push(tokio::spawn(accept(listener, portal, portal_number(index), shards[0].clone())));
         }
         Ok(Self { shards, threads, acceptors, admin, admin_path: plan.admin, addresses })
     }
@@ -217,6 +217,10 @@ fn disk_id(index: usize) -> DiskId {
     DiskId(u32::try_from(index).expect("a configuration file of 4 MiB names fewer than 2^32 disks"))
 }
 
+fn portal_number(index: usize) -> u16 {
+    u16::try_from(index).expect("an address has fewer than 2^16 ports, and a host few addresses")
+}
+
 fn volume_id(plan: &Plan, volume: &Volume) -> VolumeId {
     let index = plan.volumes.iter().position(|v| v.name == volume.name).expect("the volume is one of the plan");
     VolumeId(u32::try_from(index).expect("a configuration file of 4 MiB names fewer than 2^32 volumes"))
@@ -314,24 +318,25 @@ fn directory(plan: &Plan, addresses: &[SocketAddr]) -> Vec<DirectoryEntry> {
                     None if addresses[index].ip().is_unspecified() => return None,
                     None => addresses[index].to_string(),
                 };
-                Some(PortalInfo { address, tag: PORTAL_GROUP })
+                Some(PortalInfo { address, tag: PORTAL_GROUP, number: portal_number(index) })
             });
             DirectoryEntry {
                 name: export.target.clone(),
                 initiators: initiators(&volume.access),
                 portals: fixed.collect(),
+                through: export.portals.iter().map(|&index| portal_number(index)).collect(),
             }
         });
     }
     entries.into_values().collect()
 }
 
-async fn accept(listener: TcpListener, portal: Portal, shard: mpsc::Sender<Message>) {
+async fn accept(listener: TcpListener, portal: Portal, number: u16, shard: mpsc::Sender<Message>) {
     let mut complained = None::<std::time::Instant>;
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let Ok(message) = accepted(stream, peer, &portal) else { continue };
+                let Ok(message) = accepted(stream, peer, &portal, number) else { continue };
                 if shard.send(message).await.is_err() {
                     return;
                 }
@@ -347,11 +352,11 @@ async fn accept(listener: TcpListener, portal: Portal, shard: mpsc::Sender<Messa
     }
 }
 
-fn accepted(stream: TcpStream, peer: SocketAddr, portal: &Portal) -> io::Result<Message> {
+fn accepted(stream: TcpStream, peer: SocketAddr, portal: &Portal, number: u16) -> io::Result<Message> {
     let address = match &portal.advertise {
         Some(address) => address.clone(),
         None => stream.local_addr()?.to_string(),
     };
-    let portal = PortalInfo { address, tag: PORTAL_GROUP };
+    let portal = PortalInfo { address, tag: PORTAL_GROUP, number };
     Ok(Message::Accepted { stream: stream.into_std()?, peer: peer.to_string(), portal })
 }

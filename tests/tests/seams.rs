@@ -6,8 +6,8 @@ use in_process::{InProcess, wait_until_released};
 use platter_backends::Kind;
 use platter_block::{DiskId, Status};
 use platter_tests::initiator::pdu::{FINAL, Header, IMMEDIATE, NO_TAG, field, opcode};
-use platter_tests::initiator::{Command, LoginOptions, Session, TaskFunction, Transfer, Wire};
-use platter_tests::server_process::{ServerProcess, Setup};
+use platter_tests::initiator::{Command, Error, LoginOptions, Session, TaskFunction, Transfer, Wire};
+use platter_tests::server_process::{ServerProcess, Setup, free_address};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -361,4 +361,17 @@ fn sessions_that_reset_each_other_under_load_are_all_answered_and_leave_nothing(
     });
     assert_eq!(memory_in_use_when_idle(&server), 0);
     assert!(server.stop().success());
+}
+
+#[test]
+fn a_target_cannot_be_used_through_a_portal_that_it_is_not_given_to() {
+    let other = free_address();
+    let setup = memory_disk();
+    let text = std::fs::read_to_string(setup.config()).expect("the setup wrote it");
+    let text = text.replace("portals: { main:", &format!("portals: {{ other: {{ listen: '{other}' }}, main:"));
+    std::fs::write(setup.config(), text.replace("lun: 0 }", "lun: 0, portals: [main] }")).expect("written");
+    let server = setup.start();
+    session(server.address(), 1);
+    let refused = Session::login(other, &LoginOptions::to(TARGET)).err();
+    assert!(matches!(refused, Some(Error::LoginRefused { class: 2, detail: 3 })), "{refused:?}");
 }

@@ -62,6 +62,16 @@ pub struct DirectoryEntry {
     pub initiators: Initiators,
     /// Where it is reached. Empty: only through the portal that the discovery session came in by.
     pub portals: Vec<PortalInfo>,
+    /// Numbers of the portals through which it may be used; logins by others are answered "not found", and discovery by
+    /// others tells `portals` at most. Empty: all.
+    pub through: Vec<u16>,
+}
+
+impl DirectoryEntry {
+    /// Whether it may be used by a connection that came in by `portal`.
+    pub fn is_behind(&self, portal: &PortalInfo) -> bool {
+        self.through.is_empty() || self.through.contains(&portal.number)
+    }
 }
 
 /// A portal as initiators are told about it.
@@ -71,6 +81,8 @@ pub struct PortalInfo {
     pub address: String,
     /// Target portal group tag (13.9).
     pub tag: u16,
+    /// Tells the portals of the server apart; see [`DirectoryEntry::through`].
+    pub number: u16,
 }
 
 /// Limits and timers. Each has an answer at the limit, named here.

@@ -153,10 +153,14 @@ impl Node {
         if self.drain_deadline.is_some() {
             return Err(Refusal::new(LoginStatus::SERVICE_UNAVAILABLE, "the target is stopping"));
         }
-        let Some(login) = self.login_of(key) else { return Ok(Destination::Discovery) };
+        let Some(conn) = self.conns.get(key) else { return Ok(Destination::Discovery) };
+        let Phase::Login(login) = &conn.phase else { return Ok(Destination::Discovery) };
         let (kind, names) = (login.kind(), login.names().clone());
         let initiator = names.initiator.unwrap_or_default();
         let Some(name) = names.target else { return Ok(Destination::Discovery) };
+        if self.directory.iter().any(|e| e.name == name && !e.is_behind(&conn.portal)) {
+            return Err(Refusal::new(LoginStatus::NOT_FOUND, "the target is not offered through this portal"));
+        }
         let listed = self.directory.iter().any(|e| e.name == name && e.initiators.allows(&initiator));
         match self.target_named(Some(&name)) {
             // A target that is not for this initiator is not there.

@@ -157,9 +157,13 @@ impl Node {
             if !wanted(&entry.name) || !entry.initiators.allows(&s.identity.initiator) {
                 continue;
             }
-            text::push(reply, "TargetName", &entry.name);
             let here = std::slice::from_ref(&conn.portal);
-            let portals = if entry.portals.is_empty() { here } else { &entry.portals };
+            let portals = match &entry.portals[..] {
+                [] if entry.is_behind(&conn.portal) => here,
+                [] => continue,
+                portals => portals,
+            };
+            text::push(reply, "TargetName", &entry.name);
             for portal in portals {
                 text::push(reply, "TargetAddress", format_args!("{},{}", portal.address, portal.tag));
             }

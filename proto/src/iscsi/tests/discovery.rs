@@ -22,8 +22,30 @@ fn names(reply: &Pdu) -> Vec<String> {
 }
 
 fn entry(name: &str, initiators: Initiators, portals: &[(&str, u16)]) -> DirectoryEntry {
-    let portals = portals.iter().map(|&(address, tag)| PortalInfo { address: address.to_owned(), tag }).collect();
-    DirectoryEntry { name: name.to_owned(), initiators, portals }
+    let portals =
+        portals.iter().map(|&(address, tag)| PortalInfo { address: address.to_owned(), tag, number: 0 }).collect();
+    DirectoryEntry { name: name.to_owned(), initiators, portals, through: Vec::new() }
+}
+
+#[test]
+fn a_target_is_used_only_through_its_portals() {
+    let through = |number, portals: &[(&str, u16)]| {
+        let directory = vec![DirectoryEntry { through: vec![number], ..entry(TARGET, Initiators::Any, portals) }];
+        Rig::with(NodeConfig { directory, ..config() })
+    };
+    for (number, status, told) in [(0, 0, 1), (1, 0x0203, 0)] {
+        let mut rig = through(number, &[]);
+        let conn = rig.connect();
+        let reply = rig.ask_one(conn, &wire::login(OPERATIONAL_TO_FULL, &NAMES).cmd_sn(1));
+        assert_eq!(reply.u16(36), status, "{:?}", rig.events);
+        let conn = discovery(&mut rig, &[]);
+        let reply = rig.ask_one(conn, &wire::text_request(1, NO_TAG, 1, &[("SendTargets", "All")]));
+        assert_eq!(names(&reply).len(), told);
+    }
+    let mut rig = through(1, &[("192.0.2.9:3260", 1)]);
+    let conn = discovery(&mut rig, &[]);
+    let reply = rig.ask_one(conn, &wire::text_request(1, NO_TAG, 1, &[("SendTargets", "All")]));
+    assert_eq!(reply.value("TargetAddress").as_deref(), Some("192.0.2.9:3260,1"));
 }
 
 #[test]

@@ -460,7 +460,7 @@ fn l29_a_stopping_or_full_target_says_so() {
 fn connections_are_limited() {
     let mut rig = Rig::with_limits(Limits { connections: 2, ..Limits::default() });
     let (first, _) = (rig.connect(), rig.connect());
-    let portal = crate::iscsi::PortalInfo { address: PORTAL.to_owned(), tag: 1 };
+    let portal = crate::iscsi::PortalInfo { address: PORTAL.to_owned(), tag: 1, number: 0 };
     assert_eq!(rig.node.accept(rig.now, "x", portal.clone()), Err(Refused::TooManyConnections));
     rig.hang_up(first);
     assert!(rig.node.accept(rig.now, "x", portal).is_ok());
@@ -478,6 +478,7 @@ fn a_login_for_a_target_of_another_node_moves_there() {
         name: name.to_owned(),
         initiators: Initiators::Any,
         portals: Vec::new(),
+        through: Vec::new(),
     });
     let mut here = Rig::with(NodeConfig { directory: directory.to_vec(), ..config() });
     let mut there =
@@ -505,7 +506,12 @@ fn a_login_for_a_target_of_another_node_moves_there() {
 #[test]
 fn a_connection_that_moved_in_vain_is_refused() {
     const OTHER: &str = "iqn.2026-11.org.example:disk2";
-    let entry = DirectoryEntry { name: OTHER.to_owned(), initiators: Initiators::Any, portals: Vec::new() };
+    let entry = DirectoryEntry {
+        name: OTHER.to_owned(),
+        initiators: Initiators::Any,
+        portals: Vec::new(),
+        through: Vec::new(),
+    };
     let mut rig = Rig::with(NodeConfig { directory: vec![entry], ..config() });
     let conn = rig.connect();
     rig.ask(conn, &wire::login(OPERATIONAL_TO_FULL, &[NAMES[0], ("TargetName", OTHER)]));

@@ -98,7 +98,12 @@ pub(super) fn target(name: &str, luns: u16) -> TargetConfig {
 pub(super) fn config() -> NodeConfig {
     NodeConfig {
         targets: vec![target(TARGET, 2)],
-        directory: vec![DirectoryEntry { name: TARGET.to_owned(), initiators: Initiators::Any, portals: Vec::new() }],
+        directory: vec![DirectoryEntry {
+            name: TARGET.to_owned(),
+            initiators: Initiators::Any,
+            portals: Vec::new(),
+            through: Vec::new(),
+        }],
         limits: Limits::default(),
         tsih_seed: 0x100,
         tag_base: 7,
@@ -132,7 +137,7 @@ impl Rig {
     }
 
     pub(super) fn connect(&mut self) -> ConnId {
-        let portal = PortalInfo { address: PORTAL.to_owned(), tag: 1 };
+        let portal = PortalInfo { address: PORTAL.to_owned(), tag: 1, number: 0 };
         let conn = self.node.accept(self.now, "198.51.100.1:1000", portal).unwrap();
         self.ends.insert(conn, End::default());
         conn
