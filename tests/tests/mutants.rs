@@ -93,7 +93,12 @@ impl Workspace {
     /// Builds the engine as it is and runs the simulator: no violation. The program is kept to compare with.
     fn check_without_mutant(&self) -> Result<(), String> {
         self.build(&[])?;
-        fs::copy(self.built(), self.kept()).map_err(|e| e.to_string())?;
+        // By a process of its own: a descriptor open for writing in this one could be inherited by a program that the other
+        // worker starts at that moment, and the copy would then be "busy".
+        let copied = Command::new("cp").arg(self.built()).arg(self.kept()).status();
+        if !copied.is_ok_and(|status| status.success()) {
+            return Err("the program cannot be copied".to_owned());
+        }
         let ran = simulate(&self.kept(), &["--seeds", &SEEDS_WITHOUT_MUTANT.to_string()])?;
         if ran.status.success() { Ok(()) } else { Err(said(&ran)) }
     }
