@@ -64,7 +64,7 @@ impl Disks {
                     self.memory.inner_mut().add(*id, info.clone());
                     Ok((info, "memory: lost at exit".to_owned(), None))
                 }
-                None => open(&entry.config).and_then(|opened| {
+                None => open(&entry.config, entry.info.is_none()).and_then(|opened| {
                     let (info, what, listed) = (opened.info.clone(), describe(&opened), listed(&opened));
                     self.files.inner_mut().add(*id, opened).map_err(|e| e.to_string())?;
                     Ok((info, what, listed))
@@ -194,12 +194,14 @@ pub(super) fn policy(choice: FuaChoice) -> FuaPolicy {
     }
 }
 
-fn open(config: &Disk) -> Result<OpenDisk, String> {
+/// `may_create`: a file that is not there may be made. One that was there and went away (its file system was unmounted, say)
+/// may not: its volumes would come back empty, and look healthy.
+fn open(config: &Disk, may_create: bool) -> Result<OpenDisk, String> {
     let path = config.path.as_deref().ok_or("neither a path nor memory is configured")?;
     let options = OpenOptions {
         block_size: config.block_size,
         physical_block: config.physical_block,
-        size: config.size,
+        size: config.size.filter(|_| may_create),
         read_only: config.read_only,
         rotation: config.rpm.map(rotation),
         ..OpenOptions::default()
@@ -249,4 +251,36 @@ fn describe(opened: &OpenDisk) -> String {
         Some(why) => format!("buffered ({why})"),
     };
     format!("{kind}, {access}, {cache}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_went_away_is_not_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let config = Disk {
+            name: "d".into(),
+            path: Some(path.clone()),
+            memory: None,
+            size: Some(1 << 20),
+            block_size: None,
+            physical_block: None,
+            fua: FuaChoice::Native,
+            read_only: false,
+            rpm: None,
+        };
+        let mut disks = Disks::new(Box::new(platter_backends::Threads::new(4).unwrap()));
+        disks.add(DiskId(0), config);
+        assert_eq!(disks.open_missing().len(), 1, "made at first");
+        let elsewhere = folder.path().join("elsewhere");
+        std::fs::rename(&path, &elsewhere).unwrap();
+        assert!(disks.lose(DiskId(0)));
+        assert_eq!(disks.open_missing(), []);
+        assert!(!path.exists());
+        std::fs::rename(&elsewhere, &path).unwrap();
+        assert_eq!(disks.open_missing().len(), 1, "the same file is back");
+    }
 }
