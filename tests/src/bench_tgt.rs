@@ -47,6 +47,12 @@ impl Tgt {
             std::thread::sleep(Duration::from_millis(20));
         }
         tgt.admin(&["--op", "new", "--mode", "target", "--tid", "1", "-T", Self::TARGET])?;
+        // By default 8 KiB segments; with these it can answer and take as much at once as Platter can.
+        for (key, value) in
+            [("MaxRecvDataSegmentLength", "262144"), ("MaxBurstLength", "1048576"), ("FirstBurstLength", "65536")]
+        {
+            tgt.admin(&["--op", "update", "--mode", "target", "--tid", "1", "--name", key, "--value", value])?;
+        }
         for (lun, (kind, path)) in (1..).zip(stores) {
             let (lun, path) = (format!("{lun}"), path.display().to_string());
             let unit = ["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", &lun, "-b", &path, "-E", kind];

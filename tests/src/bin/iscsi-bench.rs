@@ -1,16 +1,19 @@
 //! Platter beside tgt, in one run: IOPS and server CPU per I/O as a Markdown table. Started by `tests/bench/iscsi`.
 //!
-//! Each cell (medium, target, workload) is measured in several short rounds that take turns with those of the other
-//! targets; the best round counts, for all alike.
+//! `iscsi-bench [--seconds S] [--rounds N] [--quick]`. Each cell (medium, target, workload) is measured in several short
+//! rounds that take turns with those of the other targets, so that a busy moment of the machine does not fall on one of
+//! them. The IOPS of a cell are those of its best round; its CPU time per I/O is that of all its rounds together, since the
+//! kernel counts it in ticks of 10 ms.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use platter_tests::bench_tgt::Tgt;
-use platter_tests::initiator::{Command, LoginOptions, ReceivedData, Session};
+use platter_tests::initiator::{Command, Event, LoginOptions, ReceivedData, Session};
 use platter_tests::process_use;
-use platter_tests::server_process::Setup;
+use platter_tests::server_process::{Setup, disk_status};
+use platter_tests::sim::rng::Rng;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 type Failure = Box<dyn std::error::Error>;
@@ -18,7 +21,11 @@ type Failure = Box<dyn std::error::Error>;
 const PLATTER_TARGET: &str = "iqn.2026-11.org.platter:bench";
 const BLOCK: u32 = 512;
 /// Size of each backing file: written in full first, so that no target reads holes.
-const FILE: u64 = 512 << 20;
+const FILE: u64 = 256 << 20;
+/// A cell in which the client's CPU was busy for more than this part of the time says more about the client.
+const CLIENT_BOUND: f64 = 0.95;
+/// Blocks that are written and read back: a target that answers without doing anything would be the fastest.
+const CHECKED_BLOCKS: u64 = 64;
 /// Servers run here; the client runs on the other core.
 const SERVER_CORE: &[&str] = &["taskset", "-c", "0"];
 
@@ -54,28 +61,64 @@ struct Target {
     lun: u16,
 }
 
-/// One measurement.
-#[derive(Clone, Copy, Default)]
-struct Figure {
-    iops: f64,
-    /// Server CPU time per I/O.
-    cpu_us: f64,
+/// One round.
+#[derive(Clone, Copy)]
+struct Round {
+    ios: f64,
+    elapsed: Duration,
+    server_cpu: Duration,
+    client_cpu: Duration,
+}
+
+/// The rounds of one cell.
+#[derive(Clone, Default)]
+struct Cell(Vec<Round>);
+
+impl Cell {
+    fn iops(&self) -> f64 {
+        self.0.iter().map(|r| r.ios / r.elapsed.as_secs_f64()).fold(0.0, f64::max)
+    }
+
+    /// Server CPU microseconds per I/O.
+    fn cpu_us(&self) -> f64 {
+        self.sum(|r| r.server_cpu.as_secs_f64()) * 1e6 / self.sum(|r| r.ios)
+    }
+
+    fn client_bound(&self) -> bool {
+        self.sum(|r| r.client_cpu.as_secs_f64()) > CLIENT_BOUND * self.sum(|r| r.elapsed.as_secs_f64())
+    }
+
+    fn sum(&self, of: impl Fn(&Round) -> f64) -> f64 {
+        self.0.iter().map(of).sum()
+    }
 }
 
 fn main() -> Result<(), Failure> {
-    let seconds = option("--seconds")?.unwrap_or(1.0);
-    let rounds = option("--rounds")?.unwrap_or(3.0) as usize;
+    let started = Instant::now();
+    let quick = std::env::args().any(|a| a == "--quick");
+    let (seconds, rounds) = if quick { (0.3, 2.0) } else { (0.8, 5.0) };
+    let seconds = option("--seconds")?.unwrap_or(seconds);
+    let rounds = option("--rounds")?.unwrap_or(rounds) as u64;
     println!("# Platter and tgt, iSCSI over loopback\n");
     println!(
-        "Best of {rounds} rounds of {seconds} s; files of {} MiB; server on one core, client on another.\n",
+        "One session from one client for all; server on one core, client on another; files of {} MiB. IOPS: best of {rounds} \
+         rounds of {seconds} s. CPU: microseconds of the server process per I/O, user and kernel, all threads, over all rounds. \
+         Ratios are platter / tgt: of IOPS more is better, of CPU less. `*`: the client's core was the limit.\n",
         FILE >> 20
     );
-    let disk = tempfile::Builder::new().prefix("platter-bench-").tempdir_in("target")?;
+    let disk = tempfile::Builder::new().prefix("platter-bench-").tempdir_in(beside_this()?)?;
     let memory = tempfile::Builder::new().prefix("platter-bench-").tempdir_in("/dev/shm")?;
     for (medium, folder) in [("tmpfs", memory.path()), ("disk", disk.path())] {
         bench_medium(medium, folder, Duration::from_secs_f64(seconds), rounds)?;
     }
+    println!("Total time: {:.0} s.", started.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Cargo's folder, where this program is: on a real disk more often than the folder for temporary files.
+fn beside_this() -> std::io::Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    Ok(this.parent().map_or_else(|| PathBuf::from("."), Path::to_owned))
 }
 
 fn option(name: &str) -> Result<Option<f64>, Failure> {
@@ -83,12 +126,13 @@ fn option(name: &str) -> Result<Option<f64>, Failure> {
     Ok(arguments.next().and_then(|_| arguments.next()).map(|v| v.parse()).transpose()?)
 }
 
-fn bench_medium(medium: &str, folder: &Path, time: Duration, rounds: usize) -> Result<(), Failure> {
+fn bench_medium(medium: &str, folder: &Path, time: Duration, rounds: u64) -> Result<(), Failure> {
     for file in ["platter", "rdwr", "aio"] {
         fill(&folder.join(file))?;
     }
     let setup = Setup::new(&format!(
-        "disks: {{ d: {{ path: {}/platter }} }}
+        "backend: uring
+disks: {{ d: {{ path: {}/platter }} }}
 volumes:
   v: {{ disk: d, hosts: {{ allow_any: true }}, iscsi: {{ target: '{PLATTER_TARGET}', lun: 0 }} }}
 ",
@@ -105,39 +149,21 @@ volumes:
         target("tgt aio", aio),
     ];
     println!("## A file on {medium}\n");
+    println!("Platter opened it as: {}.", disk_status(&setup.admin(), "d")["kind"].as_str().unwrap_or("?"));
+    println!("tgt rdwr goes through the page cache, on a disk too; tgt aio asks for O_DIRECT.\n");
     println!(
-        "| workload | platter IOPS | tgt rdwr | tgt aio | platter / rdwr | platter / aio | platter CPU us per I/O | tgt rdwr | tgt aio | CPU platter / rdwr |"
+        "| workload | platter IOPS | tgt rdwr | tgt aio | platter / rdwr | platter / aio | platter CPU us per I/O | tgt rdwr | tgt aio | CPU platter / rdwr | CPU platter / aio |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     for workload in &WORKLOADS {
-        let mut best = [Figure::default(); 3];
-        for round in 0..rounds {
-            for (target, best) in targets.iter().zip(&mut best) {
-                let figure = measure(target, workload, time, round as u64)
-                    .map_err(|e| format!("{} on {medium}, {}: {e}", target.name, workload.name))?;
-                if figure.iops > best.iops {
-                    *best = figure;
-                }
-            }
-        }
-        let [platter, rdwr, aio] = best;
-        println!(
-            "| {} | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} | {:.1} | {:.1} | {:.1} | {:.2} |",
-            workload.name,
-            platter.iops,
-            rdwr.iops,
-            aio.iops,
-            platter.iops / rdwr.iops,
-            platter.iops / aio.iops,
-            platter.cpu_us,
-            rdwr.cpu_us,
-            aio.cpu_us,
-            platter.cpu_us / rdwr.cpu_us
-        );
+        print_row(medium, workload, &targets, time, rounds)?;
     }
     println!();
+    for target in &targets {
+        check(target).map_err(|e| format!("{} on {medium}: {e}", target.name))?;
+    }
     for target in &targets[..2] {
-        let ours = measure(target, &WORKLOADS[1], time, 0)?.iops;
+        let ours = Cell(vec![measure(target, &WORKLOADS[1], time.max(Duration::from_secs(1)), 0)?]).iops();
         let theirs = iscsi_perf(target, time)?;
         println!(
             "Client check, {} on {medium}, {}: ours {ours:.0} IOPS, iscsi-perf {theirs:.0}.",
@@ -146,6 +172,40 @@ volumes:
     }
     println!();
     server.stop();
+    Ok(())
+}
+
+fn print_row(
+    medium: &str,
+    workload: &Workload,
+    targets: &[Target; 3],
+    time: Duration,
+    rounds: u64,
+) -> Result<(), Failure> {
+    let mut cells = [(); 3].map(|()| Cell::default());
+    for round in 0..rounds {
+        for (target, cell) in targets.iter().zip(&mut cells) {
+            let round = measure(target, workload, time, round)
+                .map_err(|e| format!("{} on {medium}, {}: {e}", target.name, workload.name))?;
+            cell.0.push(round);
+        }
+    }
+    let [platter, rdwr, aio] = cells;
+    let iops = |cell: &Cell| format!("{:.0}{}", cell.iops(), if cell.client_bound() { "*" } else { "" });
+    println!(
+        "| {} | {} | {} | {} | {:.2} | {:.2} | {:.1} | {:.1} | {:.1} | {:.2} | {:.2} |",
+        workload.name,
+        iops(&platter),
+        iops(&rdwr),
+        iops(&aio),
+        platter.iops() / rdwr.iops(),
+        platter.iops() / aio.iops(),
+        platter.cpu_us(),
+        rdwr.cpu_us(),
+        aio.cpu_us(),
+        platter.cpu_us() / rdwr.cpu_us(),
+        platter.cpu_us() / aio.cpu_us()
+    );
     Ok(())
 }
 
@@ -159,18 +219,23 @@ fn fill(path: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn measure(target: &Target, workload: &Workload, time: Duration, seed: u64) -> Result<Figure, Failure> {
+fn login(target: &Target) -> Result<Session, Failure> {
     // tgt breaks a rule about the length of Data-In sequences; what is measured is the same.
     let options = LoginOptions { strict: false, ..LoginOptions::to(target.iqn) };
     let mut session = Session::login(target.address, &options)?;
     session.ready(target.lun)?;
+    Ok(session)
+}
+
+fn measure(target: &Target, workload: &Workload, time: Duration, seed: u64) -> Result<Round, Failure> {
+    let mut session = login(target)?;
     session.set_received_data(ReceivedData::Counted);
     let blocks = workload.size / BLOCK;
     let places = FILE / u64::from(workload.size);
     let data: std::sync::Arc<[u8]> = vec![0x5a; workload.size as usize].into();
-    let (mut next, mut random) = (0, seed);
+    let (mut next, mut random) = (0, Rng::new(seed));
     let mut command = || {
-        let place = if workload.random { split_mix(&mut random) % places } else { next % places };
+        let place = if workload.random { random.below(places) } else { next % places };
         next += 1;
         let lba = place * u64::from(blocks);
         if workload.write {
@@ -182,32 +247,45 @@ fn measure(target: &Target, workload: &Workload, time: Duration, seed: u64) -> R
     for _ in 0..workload.depth {
         session.submit(&command())?;
     }
-    let cpu = process_use::cpu(target.pid)?;
+    let cpu = |pid| process_use::cpu(pid);
+    let (server_cpu, client_cpu) = (cpu(target.pid)?, cpu(std::process::id())?);
     let start = Instant::now();
     let mut ended = 0_u32;
     while start.elapsed() < time {
         // Everything that has arrived is answered with as many new commands, sent together.
-        let mut end = session.next_end()?;
-        loop {
-            if !end.is_good() {
-                return Err(format!("{end:?}").into());
+        let mut event = Some(session.next_event()?);
+        while let Some(arrived) = event {
+            match arrived {
+                Event::End(end) if end.is_good() => ended += 1,
+                other => return Err(format!("{other:?}").into()),
             }
-            ended += 1;
             session.submit(&command())?;
-            match session.poll_event()? {
-                Some(platter_tests::initiator::Event::End(more)) => end = more,
-                Some(other) => return Err(format!("{other:?}").into()),
-                None => break,
-            }
+            event = session.poll_event()?;
         }
     }
-    let (elapsed, cpu) = (start.elapsed(), process_use::cpu(target.pid)? - cpu);
+    let elapsed = start.elapsed();
+    let (server_cpu, client_cpu) = (cpu(target.pid)? - server_cpu, cpu(std::process::id())? - client_cpu);
     while session.in_flight() > 0 {
         session.next_end()?;
     }
     session.logout()?;
-    let ended = f64::from(ended);
-    Ok(Figure { iops: ended / elapsed.as_secs_f64(), cpu_us: cpu.as_secs_f64() * 1e6 / ended })
+    Ok(Round { ios: f64::from(ended), elapsed, server_cpu, client_cpu })
+}
+
+/// What is written is read again.
+fn check(target: &Target) -> Result<(), Failure> {
+    let mut session = login(target)?;
+    for n in 0..CHECKED_BLOCKS {
+        let lba = n * (FILE / u64::from(BLOCK) / CHECKED_BLOCKS);
+        let data = vec![n as u8 ^ 0xc3; BLOCK as usize];
+        let wrote = session.execute(&Command::write(target.lun, lba, data.clone(), BLOCK))?;
+        let read = session.execute(&Command::read(target.lun, lba, 1, BLOCK))?;
+        if !wrote.is_good() || !read.is_good() || read.data != data {
+            return Err(format!("block {lba} is not what was written").into());
+        }
+    }
+    session.logout()?;
+    Ok(())
 }
 
 /// The same by libiscsi's tool, which prints "iops average N".
@@ -219,13 +297,4 @@ fn iscsi_perf(target: &Target, time: Duration) -> Result<f64, Failure> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let figure = text.rsplit("iops average ").next().and_then(|rest| rest.split_whitespace().next());
     Ok(figure.ok_or("iscsi-perf printed no average")?.parse()?)
-}
-
-/// SplitMix64, by Steele, Lea and Flood.
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
