@@ -143,7 +143,8 @@ impl BufPool {
 
     /// Bytes of memory that hold or may still receive payload; recycled memory that waits for a user does not count.
     pub fn in_use(&self) -> usize {
-        self.held - self.spare_bytes
+        let returned = self.lent.iter().filter(|m| Arc::strong_count(m) == 1);
+        self.held - self.spare_bytes - returned.map(|m| m.len()).sum::<usize>()
     }
 
     /// The budget in bytes.
@@ -163,7 +164,8 @@ impl BufPool {
     fn reclaim(&mut self) {
         let mut i = 0;
         while i < self.lent.len() {
-            if Arc::strong_count(&self.lent[i]) == 1 {
+            // Not `strong_count`, which does not order our use after that of the thread that held the slice.
+            if Arc::get_mut(&mut self.lent[i]).is_some() {
                 let memory = self.lent.swap_remove(i);
                 self.retire(memory);
             } else {
@@ -172,8 +174,8 @@ impl BufPool {
         }
     }
 
-    fn retire(&mut self, memory: Arc<Memory>) {
-        if Arc::strong_count(&memory) > 1 {
+    fn retire(&mut self, mut memory: Arc<Memory>) {
+        if Arc::get_mut(&mut memory).is_none() {
             self.lent.push(memory);
             return;
         }
@@ -300,6 +302,7 @@ mod tests {
         assert_ne!(pool.slice(b, 0..1).as_ptr(), slice.as_ptr());
         assert_eq!(pool.alloc(4096), None, "lent memory counts against the budget");
         drop(slice);
+        assert_eq!(pool.in_use(), 4096, "only the second one");
         assert!(pool.alloc(4096).is_some());
     }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`Core::turn`] carries everything along that line until nothing moves, hands the disks all that was queued at once, and
-//! leaves in [`Core::sockets_to_write`] the connections that have something to send.
+//! leaves in [`Core::errands`] what the owner of sockets, state and log has to do.
 
 use super::clock::Clock;
 use super::disks::Disks;
@@ -85,7 +85,7 @@ impl Core {
         }
     }
 
-    /// Submits an op of the shard itself; ask [`own_op_ended`](Self::own_op_ended) for its end.
+    /// Submits an op of the shard itself; ask [`own_ops_ended`](Self::own_ops_ended) for its end.
     pub(super) fn submit_own(&mut self, volume: VolumeId, op: Op) {
         self.next_own += 1;
         let tag = Tag(u64::from(OWN_TAGS) << 48 | self.next_own);
