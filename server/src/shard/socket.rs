@@ -143,14 +143,13 @@ impl Shard {
                 (false, true) => Some(Interest::WRITABLE),
                 (false, false) => None,
             };
-            let deadline = *flush_deadline.get_or_insert_with(|| tokio::time::Instant::now() + CLOSE_GRACE);
-            if !fate_is_flushing {
-                flush_deadline = None;
+            if fate_is_flushing && flush_deadline.is_none() {
+                flush_deadline = Some(tokio::time::Instant::now() + CLOSE_GRACE);
             }
             let ready = tokio::select! {
                 ready = socket.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => ready,
                 () = socket.changed.notified() => continue,
-                () = tokio::time::sleep_until(deadline), if fate_is_flushing => break,
+                () = reached(flush_deadline) => break,
             };
             let Ok(ready) = ready else { break };
             if ready.is_writable() && socket.blocked.replace(false) {
@@ -272,5 +271,13 @@ impl Shard {
             core.node.closed(core.clock.now(), conn, &mut core.pool);
         }
         self.turn();
+    }
+}
+
+/// Waits for a deadline; for ever if there is none.
+async fn reached(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
