@@ -28,9 +28,9 @@ use super::node::{Cx, Node, Output};
 use super::pdu::{NO_TAG, RejectReason, ScsiCommand, flag};
 use super::requests::{Rejection, rejection, stage};
 use super::sessions::{HeldRequest, Retired, TaskRef};
-use super::slab::Key;
 use super::window::Place;
 use crate::scsi::{self, Attribute, Command, Entered, Step};
+use crate::slab::Key;
 
 /// A SCSI command in progress.
 #[derive(Debug)]

@@ -10,12 +10,13 @@ use super::config::PortalInfo;
 use super::deframe::{Deframer, Frame};
 use super::event::{Event, EventKind};
 use super::login::{Answer, Login, LoginStatus, Refusal};
-use super::node::{ConnId, Cx, Node, Output};
+use super::node::{Cx, Node, Output};
 use super::pdu::{BHS_LEN, Bhs, NO_TAG, Reject, RejectReason, opcode};
 use super::sessions::Ending;
-use super::slab::Key;
 use super::text_request::TextExchange;
 use super::transmit::{Segment, TransmitQueue};
+use crate::front::ConnId;
+use crate::slab::Key;
 
 /// Events about its PDUs that one connection gives in [`EVENT_PERIOD`].
 const EVENTS: u32 = 32;

@@ -5,9 +5,9 @@ use super::condition::Verdict;
 use super::connection::StatSn;
 use super::node::{Cx, Node};
 use super::pdu::{DataIn, NO_TAG, ScsiResponse, flag, opcode};
-use super::slab::Key;
 use super::transmit::Segment;
 use crate::scsi::ScsiStatus;
+use crate::slab::Key;
 
 impl Node {
     /// Sends the data and the status of a command. The task is out of its session already, so that the window told with

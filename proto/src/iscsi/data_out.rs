@@ -19,8 +19,8 @@ use super::connection::{Incoming, Sink, Staged, StatSn};
 use super::event::EventKind;
 use super::node::{Cx, Node};
 use super::pdu::{Bhs, DataOut, NO_TAG, R2t, RejectReason, flag, opcode};
-use super::slab::Key;
 use super::transmit::Segment;
+use crate::slab::Key;
 
 /// Where the data of a command stand.
 #[derive(Debug)]

@@ -8,13 +8,14 @@ use super::config::PortalInfo;
 use super::connection::{Incoming, Phase, Sink, StatSn};
 use super::event::EventKind;
 use super::login::{Answer, Login, LoginStatus, Next, Refusal};
-use super::node::{ConnId, Cx, Node, Output, SessionKind};
+use super::node::{Cx, Node, Output, SessionKind};
 use super::pdu::{LoginRequest, LoginResponse, opcode};
 use super::sessions::{Ending, Session, SessionIdentity};
-use super::slab::Key;
 use super::transmit::Segment;
 use super::window::CommandWindow;
+use crate::front::ConnId;
 use crate::scsi::NexusId;
+use crate::slab::Key;
 
 /// Where a login goes.
 enum Destination {
@@ -184,7 +185,7 @@ impl Node {
             Phase::Login(login) => {
                 let target = login.names().target.clone().unwrap_or_default();
                 conn.phase = Phase::Elsewhere(login);
-                self.outputs.push_back(Output::Elsewhere { conn: ConnId(key.to_bits()), target });
+                self.outputs.push_back(Output::Elsewhere { conn: ConnId(key.to_bits()), name: target });
             }
             other => conn.phase = other,
         }

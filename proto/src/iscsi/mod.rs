@@ -35,7 +35,6 @@ mod node;
 mod pdu;
 mod requests;
 mod sessions;
-mod slab;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -45,6 +44,7 @@ mod tmf;
 mod transmit;
 mod window;
 
+pub use crate::front::{ConnId, Refused};
 pub use config::{DirectoryEntry, Initiators, Limits, NodeConfig, PortalInfo, TargetConfig};
 pub use event::{Event, EventKind};
-pub use node::{ConnId, Detached, Node, Output, Refused, SessionInfo, SessionKind};
+pub use node::{Detached, Node, Output, SessionInfo, SessionKind};

@@ -1,21 +1,21 @@
 //! The node: its inputs, its outputs, and the order to use them in.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use platter_block::{BufId, BufPool, Instant, Op, Report, Status, Tag, VolumeId, VolumeInfo};
+use platter_block::{BufId, BufPool, Instant, Report, Status, Tag, VolumeId, VolumeInfo};
 
 use super::command::Task;
 use super::config::{DirectoryEntry, Initiators, Limits, NodeConfig, PortalInfo, TargetConfig};
 use super::connection::{Connection, Phase, Sink, Staged};
 use super::event::Event;
 use super::sessions::Session;
-use super::slab::{Key, Slab};
 use super::tmf::TaskManagement;
+use crate::front::{self, ConnId, Refused};
 use crate::scsi::{Device, TaskSet};
+use crate::slab::{Key, Slab};
 
 /// Pieces of a data segment shorter than this are not worth a read of their own.
 const DIRECT_READ: usize = 16 << 10;
@@ -115,67 +115,8 @@ impl Cx<'_> {
     }
 }
 
-/// Names a connection of one node. Never used again after [`Node::closed`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ConnId(pub u64);
-
-/// Why a connection was not accepted: close the socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// [`Limits::connections`](super::Limits::connections) are there already.
-    TooManyConnections,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooManyConnections => f.write_str("too many connections"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
-
 /// What the node wants done.
-#[derive(Debug)]
-pub enum Output {
-    /// Run `op` on `volume` and call [`Node::completed`] when it has ended.
-    Submit {
-        /// Unique among the ops in flight of this node; its top 16 bits are [`NodeConfig::tag_base`].
-        tag: Tag,
-        /// Which volume.
-        volume: VolumeId,
-        /// What to do.
-        op: Op,
-    },
-    /// End this op early if possible; [`Node::completed`] is still called for it, exactly once.
-    Abort {
-        /// Which op.
-        tag: Tag,
-    },
-    /// There is something to write on a connection that had nothing.
-    Transmit {
-        /// Which connection.
-        conn: ConnId,
-    },
-    /// Close the socket, then call [`Node::closed`].
-    Close {
-        /// Which connection.
-        conn: ConnId,
-        /// First write what [`Node::transmit`] still gives, for a few seconds at most.
-        flush: bool,
-    },
-    /// For the log.
-    Event(Event),
-    /// The login names a target of another node: [`Node::detach`] it here, [`Node::attach`] it there. No bytes are taken
-    /// until then.
-    Elsewhere {
-        /// Which connection.
-        conn: ConnId,
-        /// The target's name, as in the directory.
-        target: String,
-    },
-}
+pub type Output = front::Output<Event>;
 
 /// A connection on its way to the node that serves its target.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use super::connection::{Incoming, Sink, Staged, StatSn};
 use super::node::{Cx, Node, SessionKind};
 use super::pdu::{Bhs, LogoutRequest, LogoutResponse, NO_TAG, NopIn, NopOut, RejectReason, TextRequest, flag, opcode};
 use super::sessions::{Ending, Held, HeldRequest};
-use super::slab::Key;
 use super::text_request::TextAnswer;
 use super::transmit::Segment;
 use super::window::Place;
+use crate::slab::Key;
 
 /// A rejection and its reason for the log.
 pub(super) type Rejection = (RejectReason, String);

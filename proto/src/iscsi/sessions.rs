@@ -13,11 +13,12 @@ use super::connection::Staged;
 use super::event::{Event, EventKind};
 use super::login::{LoginStatus, Refusal};
 use super::negotiate::Params;
-use super::node::{ConnId, Cx, Node, Output, SessionInfo, SessionKind};
+use super::node::{Cx, Node, Output, SessionInfo, SessionKind};
 use super::pdu::Bhs;
-use super::slab::Key;
 use super::window::CommandWindow;
+use crate::front::ConnId;
 use crate::scsi::NexusId;
+use crate::slab::Key;
 
 /// Who a session is with: no two sessions share this (4.4.3, ISID RULE; 7.4.2 for discovery sessions).
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,9 +7,9 @@ use super::negotiate::{Outcome, Params, Seen, Stage, negotiate};
 use super::node::{Cx, Node, SessionKind};
 use super::pdu::{Bhs, NO_TAG, RejectReason, TextRequest, TextResponse, flag, opcode};
 use super::requests::{Rejection, rejection};
-use super::slab::Key;
 use super::text;
 use super::transmit::Segment;
+use crate::slab::Key;
 
 /// Most text in one Text Response, whatever the initiator could take.
 const MAX_PIECE: usize = 64 << 10;

@@ -9,8 +9,8 @@ use super::command::State;
 use super::connection::{Phase, Ping, StatSn};
 use super::node::{Cx, Node, SessionKind};
 use super::pdu::{AsyncMessage, NO_TAG, NopIn, flag, opcode};
-use super::slab::Key;
 use super::transmit::Segment;
+use crate::slab::Key;
 
 /// AsyncEvent (11.9.1).
 mod event {

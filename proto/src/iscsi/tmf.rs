@@ -23,10 +23,10 @@ use super::node::{Cx, Node, Output};
 use super::pdu::{Bhs, RejectReason, TaskManagementRequest, TaskManagementResponse, flag, opcode};
 use super::requests::{Rejection, rejection};
 use super::sessions::{Held, HeldRequest, Session};
-use super::slab::Key;
 use super::transmit::Segment;
 use super::window::{Place, before};
 use crate::scsi::{NexusId, ResetScope};
+use crate::slab::Key;
 
 /// How long a function waits for Data-Out that is owed to commands it has ended.
 const DATA_GRACE: Duration = Duration::from_secs(1);

@@ -1,43 +1,20 @@
 //! What waits to be written on one connection: header bytes, pieces of pool buffers, padding and digests, in wire order.
 
-use std::collections::VecDeque;
 use std::io;
 
 use platter_block::{BufId, BufPool};
 
 use super::deframe::{digest, padding};
 use super::pdu::BHS_LEN;
+use crate::pieces::{INLINE, Piece, Pieces};
 
-/// Most pieces that one call of [`TransmitQueue::gather`] gives; well below the IOV_MAX of every system.
-const MAX_PIECES: usize = 256;
-
-/// About how many bytes one call of [`TransmitQueue::gather`] gives.
-const MAX_GATHER: usize = 1 << 20;
-
-/// An empty queue keeps room for this many chunks.
-const KEPT_CHUNKS: usize = 64;
-
-/// The queue. Every chunk that names a buffer borrows it until the chunk that releases it has been written.
+/// The queue of one connection, and what was negotiated for it.
 #[derive(Debug)]
 pub(super) struct TransmitQueue {
-    chunks: VecDeque<Chunk>,
-    /// Bytes of the front chunk that have been written.
-    written: usize,
-    /// Bytes that have not.
-    len: usize,
+    pieces: Pieces,
     header_digest: bool,
     data_digest: bool,
 }
-
-#[derive(Debug)]
-enum Chunk {
-    Inline { bytes: [u8; INLINE], len: u8 },
-    Boxed(Box<[u8]>),
-    Pool { buf: BufId, at: usize, len: usize, release: bool },
-}
-
-/// A header with its digest, or padding with the data digest.
-const INLINE: usize = BHS_LEN + 4;
 
 /// The data segment of a PDU.
 #[derive(Debug)]
@@ -84,7 +61,7 @@ impl Segment {
 
 impl TransmitQueue {
     pub(super) const fn new() -> Self {
-        Self { chunks: VecDeque::new(), written: 0, len: 0, header_digest: false, data_digest: false }
+        Self { pieces: Pieces::new(), header_digest: false, data_digest: false }
     }
 
     /// What was negotiated, for the PDUs queued from now on.
@@ -104,7 +81,7 @@ impl TransmitQueue {
             bytes[BHS_LEN..].copy_from_slice(&digest(crc32c::crc32c(&header)));
             inline_len = INLINE;
         }
-        self.push_chunk(Chunk::Inline { bytes, len: inline_len as u8 });
+        self.pieces.push(Piece::Inline { bytes, len: inline_len as u8 });
         if len == 0 {
             return;
         }
@@ -119,64 +96,34 @@ impl TransmitQueue {
         };
         match segment {
             Segment::Empty => {}
-            Segment::Bytes(bytes) => self.push_chunk(Chunk::Boxed(bytes.into_boxed_slice())),
-            Segment::Pool { buf, at, len, release } => self.push_chunk(Chunk::Pool { buf, at, len, release }),
+            Segment::Bytes(bytes) => self.pieces.push(Piece::Boxed(bytes.into_boxed_slice())),
+            Segment::Pool { buf, at, len, release } => self.pieces.push(Piece::Pool { buf, at, len, release }),
         }
         self.push_tail(padding(len), crc);
     }
 
     /// Bytes waiting.
     pub(super) const fn len(&self) -> usize {
-        self.len
+        self.pieces.len()
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.len == 0
+        self.pieces.is_empty()
     }
 
     /// Appends what is to be written next.
     pub(super) fn gather<'a>(&'a self, pool: &'a BufPool, iov: &mut Vec<io::IoSlice<'a>>) {
-        let mut skip = self.written;
-        let mut bytes = 0;
-        for chunk in self.chunks.iter().take(MAX_PIECES) {
-            let piece = &chunk.bytes(pool)[skip..];
-            skip = 0;
-            bytes += piece.len();
-            iov.push(io::IoSlice::new(piece));
-            if bytes >= MAX_GATHER {
-                break;
-            }
-        }
+        self.pieces.gather(pool, iov);
     }
 
     /// The first `n` bytes have been written.
     pub(super) fn advance(&mut self, n: usize, pool: &mut BufPool) {
-        assert!(n <= self.len, "{n} bytes written, but only {} were there", self.len);
-        self.len -= n;
-        self.written += n;
-        while let Some(front) = self.chunks.front() {
-            let len = front.len();
-            if self.written < len {
-                break;
-            }
-            self.written -= len;
-            if let Some(buf) = front.releases() {
-                pool.free(buf);
-            }
-            self.chunks.pop_front();
-        }
-        if self.chunks.is_empty() {
-            self.chunks.shrink_to(KEPT_CHUNKS);
-        }
+        self.pieces.advance(n, pool);
     }
 
     /// Drops everything.
     pub(super) fn clear(&mut self, pool: &mut BufPool) {
-        for buf in self.chunks.drain(..).filter_map(|c| c.releases()) {
-            pool.free(buf);
-        }
-        self.written = 0;
-        self.len = 0;
+        self.pieces.clear(pool);
     }
 
     fn push_tail(&mut self, pad: usize, crc: u32) {
@@ -189,37 +136,7 @@ impl TransmitQueue {
             let covered = crc32c::crc32c_append(crc, &bytes[..pad]);
             bytes[pad..pad + 4].copy_from_slice(&digest(covered));
         }
-        self.push_chunk(Chunk::Inline { bytes, len: (pad + digest_len) as u8 });
-    }
-
-    fn push_chunk(&mut self, chunk: Chunk) {
-        self.len += chunk.len();
-        self.chunks.push_back(chunk);
-    }
-}
-
-impl Chunk {
-    fn len(&self) -> usize {
-        match self {
-            Self::Inline { len, .. } => usize::from(*len),
-            Self::Boxed(bytes) => bytes.len(),
-            Self::Pool { len, .. } => *len,
-        }
-    }
-
-    fn bytes<'a>(&'a self, pool: &'a BufPool) -> &'a [u8] {
-        match self {
-            Self::Inline { bytes, len } => &bytes[..usize::from(*len)],
-            Self::Boxed(bytes) => bytes,
-            Self::Pool { buf, at, len, .. } => &pool.bytes(*buf)[*at..*at + *len],
-        }
-    }
-
-    const fn releases(&self) -> Option<BufId> {
-        match self {
-            Self::Pool { buf, release: true, .. } => Some(*buf),
-            _ => None,
-        }
+        self.pieces.push(Piece::Inline { bytes, len: (pad + digest_len) as u8 });
     }
 }
 

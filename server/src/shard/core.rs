@@ -126,7 +126,7 @@ impl Core {
                 NodeOutput::Transmit { conn } => self.errands.push(Errand::Write(conn)),
                 NodeOutput::Close { conn, flush } => self.errands.push(Errand::Close { conn, flush }),
                 NodeOutput::Event(event) => tracing::info!("{event}"),
-                NodeOutput::Elsewhere { conn, target } => self.errands.push(Errand::Move { conn, target }),
+                NodeOutput::Elsewhere { conn, name } => self.errands.push(Errand::Move { conn, target: name }),
             }
         }
         moved

@@ -239,7 +239,7 @@ impl Rig {
                     self.node.closed(self.now, conn, &mut self.pool);
                 }
                 Output::Event(event) => self.events.push(event.kind),
-                Output::Elsewhere { conn, target } => self.elsewhere.push((conn, target)),
+                Output::Elsewhere { conn, name } => self.elsewhere.push((conn, name)),
             }
         }
     }

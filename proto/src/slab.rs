@@ -2,19 +2,19 @@
 
 /// Names an entry of one [`Slab`]. An entry that takes the place of an earlier one has another generation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key {
+pub(crate) struct Key {
     index: u32,
     generation: u32,
 }
 
 impl Key {
     /// As one number of 48 bits.
-    pub(super) const fn to_bits(self) -> u64 {
+    pub(crate) const fn to_bits(self) -> u64 {
         (self.generation as u64) << WIDTH | self.index as u64
     }
 
     /// Back from [`to_bits`](Self::to_bits).
-    pub(super) const fn from_bits(bits: u64) -> Self {
+    pub(crate) const fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32 & MASK, generation: (bits >> WIDTH) as u32 & MASK }
     }
 }
@@ -31,7 +31,7 @@ struct Slot<T> {
 
 /// A growing table of entries.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
     vacant: Vec<u32>,
 }
@@ -44,7 +44,7 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// Adds an entry.
-    pub(super) fn insert(&mut self, value: T) -> Key {
+    pub(crate) fn insert(&mut self, value: T) -> Key {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, value: None });
             assert!(self.slots.len() <= MASK as usize, "far fewer than 2^24 entries exist at once");
@@ -56,7 +56,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes an entry out.
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.index as usize).filter(|s| s.generation == key.generation)?;
         let value = slot.value.take()?;
         slot.generation = (slot.generation + 1) & MASK;
@@ -64,21 +64,21 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
         self.slots.get(key.index as usize).filter(|s| s.generation == key.generation)?.value.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.slots.get_mut(key.index as usize).filter(|s| s.generation == key.generation)?.value.as_mut()
     }
 
     /// How many entries there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }
 
     /// All entries, in the order of their places.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let key = Key { index: index as u32, generation: slot.generation };
             slot.value.as_ref().map(|value| (key, value))
@@ -86,7 +86,7 @@ impl<T> Slab<T> {
     }
 
     /// The keys of all entries, for loops that change the slab.
-    pub(super) fn keys(&self) -> Vec<Key> {
+    pub(crate) fn keys(&self) -> Vec<Key> {
         self.iter().map(|(key, _)| key).collect()
     }
 }
