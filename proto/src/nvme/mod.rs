@@ -2,10 +2,29 @@
 //!
 //! [`Target`] is all of it; its documentation says how it is driven.
 
+mod admin;
+mod changes;
+mod compare;
 mod config;
+mod connect;
+mod controller;
+mod copy;
+mod data;
+mod drive;
+mod dsm;
 mod event;
+mod fabrics;
+mod fused;
+mod io;
+mod property;
+mod queue;
+mod sqe;
 mod status;
+mod subsystem;
 mod target;
+mod task;
+mod timers;
+mod walk;
 
 pub use config::{
     AnaGroup, AnaState, DirectoryEntry, Hosts, Limits, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig,

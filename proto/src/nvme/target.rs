@@ -1,12 +1,24 @@
 //! The NVMe side of one shard: its inputs, its outputs, and the order to use them in.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use platter_block::{BufId, BufPool, Instant, Op, Report, Status as OpStatus, Tag, VolumeId, VolumeInfo};
 
-use super::config::{AnaGroup, DirectoryEntry, Hosts, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig};
+use super::config::{
+    AnaGroup, DirectoryEntry, Hosts, Limits, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig,
+};
+use super::connect::ConnectRequest;
+use super::controller::Controller;
 use super::event::Event;
+use super::queue::Queue;
+use super::sqe::Sqe;
 use super::status::Status;
+use super::subsystem::{Directory, Subsystem};
+use super::task::{Awaits, Task, Work};
+use super::timers::MemoryWait;
+use crate::slab::{Key, Slab};
 
 /// Subsystems, controllers, queues and the commands in them, above any transport.
 ///
@@ -21,7 +33,31 @@ use super::status::Status;
 /// 5. [`poll_timeout`](Self::poll_timeout) has come: [`tick`](Self::tick).
 /// 6. The connection is gone, for whatever reason, also after [`Output::Close`]: [`closed`](Self::closed), exactly once.
 #[derive(Debug)]
-pub struct Target {}
+pub struct Target {
+    pub(super) limits: Limits,
+    pub(super) cntlid: RangeInclusive<u16>,
+    pub(super) tag_base: u16,
+    pub(super) subsystems: Slab<Subsystem>,
+    pub(super) directory: Directory,
+    pub(super) queues: Slab<Queue>,
+    /// Live ones, and those that have ended but whose last op has not.
+    pub(super) controllers: Slab<Controller>,
+    pub(super) tasks: Slab<Task>,
+    pub(super) outputs: VecDeque<Output>,
+    pub(super) memory: MemoryWait,
+    /// When to look at the keep alive timers of controllers.
+    pub(super) timers: BTreeSet<(Instant, Key)>,
+    /// Connects that wait until an earlier controller is gone.
+    pub(super) waiting_connects: Vec<Key>,
+    /// One has gone since they were last looked at.
+    pub(super) quiet: bool,
+    pub(super) draining: bool,
+    /// Controllers ever made.
+    pub(super) made: u64,
+    pub(super) last_cntlid: u16,
+    /// The time of the call that is going on.
+    pub(super) now: Instant,
+}
 
 /// Names a queue of one target: one transport connection. Never used again after [`Target::closed`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -53,6 +89,10 @@ pub enum Output {
         queue: QueueId,
         /** The command. */
         task: TaskId,
+        /** Its identifier. */
+        cid: u16,
+        /** As in its [`Transfer`]. */
+        in_capsule: bool,
         /** Where to. The target owns it. */
         buf: BufId,
         /** First byte. */
@@ -117,7 +157,12 @@ pub struct ReplyData {
 
 /// A queue on its way to the target that has its subsystem, with its Connect.
 #[derive(Debug)]
-pub struct PendingConnect {}
+pub struct PendingConnect {
+    peer: Arc<str>,
+    portal: PortalInfo,
+    sqe: Sqe,
+    request: Box<ConnectRequest>,
+}
 
 /// One controller, for status displays.
 #[derive(Clone, Debug)]
@@ -153,15 +198,34 @@ pub struct ControllerInfo {
 impl Target {
     /// A target without queues.
     pub fn new(config: TargetConfig) -> Self {
-        let _ = config;
-        Self {}
+        let mut target = Self {
+            limits: config.limits,
+            last_cntlid: *config.cntlid.end(),
+            cntlid: config.cntlid,
+            tag_base: config.tag_base,
+            subsystems: Slab::default(),
+            directory: Directory { entries: config.directory, referrals: config.referrals, generation: 1 },
+            queues: Slab::default(),
+            controllers: Slab::default(),
+            tasks: Slab::default(),
+            outputs: VecDeque::new(),
+            memory: MemoryWait::default(),
+            timers: BTreeSet::new(),
+            waiting_connects: Vec::new(),
+            quiet: false,
+            draining: false,
+            made: 0,
+            now: Instant::default(),
+        };
+        config.subsystems.into_iter().for_each(|s| target.add_subsystem(s));
+        target
     }
 
     /// A transport connection of `peer`, which came in by `portal`, takes command capsules from now on. `portal` is as hosts
     /// are told about it.
     pub fn open(&mut self, now: Instant, peer: Arc<str>, portal: PortalInfo) -> QueueId {
-        let _ = (now, peer, portal);
-        QueueId(0)
+        self.now = now;
+        QueueId(self.queues.insert(Queue::new(peer, portal)).to_bits())
     }
 
     /// A command capsule: the submission queue entry as it came, and what the transport found in its SGL; `Err` if that is
@@ -174,18 +238,24 @@ impl Target {
         transfer: Result<Transfer, Status>,
         pool: &mut BufPool,
     ) -> Result<(), Overrun> {
-        let _ = (now, queue, sqe, transfer, pool);
-        Ok(())
+        self.now = now;
+        let result = self.take_command(Key::from_bits(queue.0), Sqe(*sqe), transfer, pool);
+        self.settle(pool);
+        result
     }
 
     /// The bytes of [`Output::Receive`] are in place.
     pub fn received(&mut self, now: Instant, task: TaskId, pool: &mut BufPool) {
-        let _ = (now, task, pool);
+        self.now = now;
+        self.data_came(Key::from_bits(task.0), None, pool);
+        self.settle(pool);
     }
 
     /// The bytes of [`Output::Receive`] have all come, but wrongly: the command ends with `status`.
     pub fn transfer_failed(&mut self, now: Instant, task: TaskId, status: Status, pool: &mut BufPool) {
-        let _ = (now, task, status, pool);
+        self.now = now;
+        self.data_came(Key::from_bits(task.0), Some(status), pool);
+        self.settle(pool);
     }
 
     /// The op of an [`Output::Submit`] ended.
@@ -197,46 +267,70 @@ impl Target {
         report: Option<Box<Report>>,
         pool: &mut BufPool,
     ) {
-        let _ = (now, tag, status, report, pool);
+        self.now = now;
+        self.op_ended(tag, status, report, pool);
+        self.settle(pool);
     }
 
     /// The connection of a queue is gone: its commands end without a reply, and with an admin queue its controller.
     pub fn closed(&mut self, now: Instant, queue: QueueId, pool: &mut BufPool) {
-        let _ = (now, queue, pool);
+        self.now = now;
+        self.queue_closed(Key::from_bits(queue.0), pool);
+        self.settle(pool);
     }
 
     /// Runs the timers that are due.
     pub fn tick(&mut self, now: Instant, pool: &mut BufPool) {
-        let _ = (now, pool);
+        self.now = now;
+        self.run_timers(pool);
+        self.settle(pool);
     }
 
     /// When to call [`tick`](Self::tick) next, if nothing else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.next_timer()
     }
 
     /// The next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
-        None
+        self.outputs.pop_front()
     }
 
     /// Takes a queue out after [`Output::Elsewhere`]; `None` if it has ended meanwhile. Its [`QueueId`] is not used again,
     /// and `closed` is not called for it. Its task is still to be replied to, under the number that [`adopt`](Self::adopt)
     /// gives.
     pub fn take(&mut self, queue: QueueId) -> Option<PendingConnect> {
-        let _ = queue;
-        None
+        let key = Key::from_bits(queue.0);
+        let is_pending = |t: &&Key| self.tasks.get(**t).is_some_and(|t| t.awaits == Awaits::Elsewhere);
+        let task = *self.queues.get(key)?.active.tasks().iter().find(is_pending)?;
+        let mut task = self.tasks.remove(task)?;
+        let queue = self.queues.remove(key)?;
+        let Work::Connect(mut request) = std::mem::replace(&mut task.work, Work::Begin) else { return None };
+        request.adopted = true;
+        Some(PendingConnect { peer: queue.peer, portal: queue.portal, sqe: task.sqe, request })
     }
 
     /// Continues the Connect of a queue taken out of another target.
     pub fn adopt(&mut self, now: Instant, connect: PendingConnect, pool: &mut BufPool) -> (QueueId, TaskId) {
-        let _ = (now, connect, pool);
-        (QueueId(0), TaskId(0))
+        self.now = now;
+        let PendingConnect { peer, portal, sqe, request } = connect;
+        let key = self.queues.insert(Queue::new(peer, portal));
+        let transfer = Transfer { len: 0, in_capsule: false };
+        let task = self.tasks.insert(Task::new(key, None, sqe, Ok(transfer)));
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.active.insert(sqe.cid(), task);
+        }
+        let outcome = self.connect(task, request);
+        self.apply(task, outcome, pool);
+        self.settle(pool);
+        (QueueId(key.to_bits()), TaskId(task.to_bits()))
     }
 
     /// A volume changed: namespaces that show it change, and hosts are told.
     pub fn volume_changed(&mut self, now: Instant, volume: VolumeId, info: &VolumeInfo, pool: &mut BufPool) {
-        let _ = (now, volume, info, pool);
+        self.now = now;
+        self.change_volume(volume, info, pool);
+        self.settle(pool);
     }
 
     /// Adds a subsystem.
@@ -244,13 +338,15 @@ impl Target {
     /// # Panics
     /// If its NQN is there already.
     pub fn add_subsystem(&mut self, config: SubsystemConfig) {
-        let _ = config;
+        self.insert_subsystem(Subsystem::new(config));
     }
 
     /// Takes a subsystem away: its controllers end. False if there is none.
     pub fn remove_subsystem(&mut self, now: Instant, nqn: &str, pool: &mut BufPool) -> bool {
-        let _ = (now, nqn, pool);
-        false
+        self.now = now;
+        let found = self.take_subsystem(nqn, pool);
+        self.settle(pool);
+        found
     }
 
     /// Adds a namespace and tells the hosts (Namespace Attribute Changed). False if there is no such subsystem.
@@ -258,28 +354,33 @@ impl Target {
     /// # Panics
     /// If its NSID is there already.
     pub fn add_namespace(&mut self, now: Instant, nqn: &str, config: NamespaceConfig, pool: &mut BufPool) -> bool {
-        let _ = (now, nqn, config, pool);
-        false
+        self.now = now;
+        let found = self.insert_namespace(nqn, config, pool);
+        self.settle(pool);
+        found
     }
 
     /// Takes a namespace away: commands in progress on it are aborted, later ones end with Invalid Namespace, and the hosts
     /// are told. False if there is none.
     pub fn remove_namespace(&mut self, now: Instant, nqn: &str, nsid: u32, pool: &mut BufPool) -> bool {
-        let _ = (now, nqn, nsid, pool);
-        false
+        self.now = now;
+        let found = self.take_namespace(nqn, nsid, pool);
+        self.settle(pool);
+        found
     }
 
     /// Changes who may connect from now on. Controllers that are there stay. False if there is no such subsystem.
     pub fn set_hosts(&mut self, nqn: &str, hosts: Hosts) -> bool {
-        let _ = (nqn, hosts);
-        false
+        self.change_hosts(nqn, hosts)
     }
 
     /// Changes the states of an ANA group, and tells the hosts whose view changed (Asymmetric Namespace Access Change). False
     /// if there is no such subsystem.
     pub fn set_ana(&mut self, now: Instant, nqn: &str, group: u32, states: AnaGroup, pool: &mut BufPool) -> bool {
-        let _ = (now, nqn, group, states, pool);
-        false
+        self.now = now;
+        let found = self.change_ana(nqn, group, states, pool);
+        self.settle(pool);
+        found
     }
 
     /// Changes the discovery log: its generation counter moves, and discovery controllers are told (Discovery Log Page
@@ -291,17 +392,21 @@ impl Target {
         referrals: Vec<PortalInfo>,
         pool: &mut BufPool,
     ) {
-        let _ = (now, directory, referrals, pool);
+        self.now = now;
+        self.change_directory(directory, referrals, pool);
+        self.settle(pool);
     }
 
     /// A planned stop: Connect is refused from now on, and the connections of all controllers are closed; what they have in
     /// progress is finished and answered first, within the time that the owner grants.
     pub fn drain(&mut self, now: Instant, pool: &mut BufPool) {
-        let _ = (now, pool);
+        self.now = now;
+        self.begin_drain(pool);
+        self.settle(pool);
     }
 
     /// The controllers, in the order of their making.
     pub fn controllers(&self) -> Vec<ControllerInfo> {
-        Vec::new()
+        self.controller_infos()
     }
 }
