@@ -120,7 +120,6 @@ impl Pieces {
 
 impl Piece {
     /// A short piece.
-    #[expect(dead_code, reason = "for the NVMe transport")]
     pub(crate) fn inline(of: &[u8]) -> Self {
         let mut bytes = [0; INLINE];
         bytes[..of.len()].copy_from_slice(of);
