@@ -41,7 +41,6 @@ impl Target {
         }
         let no_data = task.expect_len(0, Direction::None);
         if sqe.opcode() == fabrics::OPCODE {
-            no_data?;
             return self.begin_fabrics(key, pool);
         }
         if !self.controller_of(key).is_ready() {

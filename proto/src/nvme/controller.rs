@@ -55,7 +55,7 @@ pub(super) struct Controller {
     pub(super) counters: Counters,
     /// Why it has ended.
     pub(super) ended: Option<String>,
-    /// Ops that were aborted by its end.
+    /// Ops that were aborted by its end, or by that of one of its queues.
     pub(super) aborted: usize,
 }
 
@@ -218,7 +218,12 @@ impl Target {
         if let Role::Admin(controller) = role {
             self.end_controller(controller, "its connection ended", pool);
         }
-        self.cut(key, None, pool);
+        let aborted = self.cut(key, None, pool);
+        if let Role::Io(controller, _) = role
+            && let Some(controller) = self.controllers.get_mut(controller)
+        {
+            controller.aborted += aborted;
+        }
         // What is left has an op in the engine, or waited for data that do not come any more.
         let left = self.queues.remove(key).map(|q| q.active.tasks().to_vec()).unwrap_or_default();
         for task in left {

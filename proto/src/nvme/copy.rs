@@ -14,7 +14,7 @@ pub(super) const MAX_RANGES: usize = 128;
 const MAX_BYTES: u32 = 64 << 20;
 
 /// How much is read and written at once, in bytes.
-const PIECE: u32 = 1 << 20;
+const PIECE: u32 = 256 << 10;
 
 /// Source Range Entries Copy Descriptor Format 0h.
 const DESCRIPTOR: usize = 32;

@@ -5,7 +5,7 @@ use platter_block::BufPool;
 use super::queue::Role;
 use super::status::Status;
 use super::target::Target;
-use super::task::{Next, Outcome};
+use super::task::{Direction, Next, Outcome};
 use crate::slab::Key;
 
 /// The opcode that all of them share.
@@ -24,13 +24,17 @@ impl Target {
         let (sqe, queue) = (task.sqe, task.queue);
         let is_admin = self.queues.get(queue).is_some_and(|q| matches!(q.role, Role::Admin(_)));
         match sqe.fctype() {
+            CONNECT => return Err(Status::SEQUENCE_ERROR.into()),
+            PROPERTY_GET | PROPERTY_SET | DISCONNECT => task.expect_len(0, Direction::None)?,
+            _ => return Err(Status::INVALID_OPCODE.into()),
+        }
+        match sqe.fctype() {
             PROPERTY_GET if is_admin => self.property_get(key, &sqe),
             PROPERTY_SET if is_admin => self.property_set(key, &sqe, pool),
-            PROPERTY_GET | PROPERTY_SET | DISCONNECT if is_admin => Err(Status::INVALID_QUEUE_TYPE.into()),
+            _ if is_admin => Err(Status::INVALID_QUEUE_TYPE.into()),
             PROPERTY_GET | PROPERTY_SET => Err(Status::INVALID_FIELD.into()),
-            CONNECT => Err(Status::SEQUENCE_ERROR.into()),
             DISCONNECT if sqe.u16(40) != 0 => Err(Status::CONNECT_FORMAT.into()),
-            DISCONNECT => {
+            _ => {
                 self.cut(queue, Some(key), pool);
                 self.forget_io_queue(queue);
                 if let Some(queue) = self.queues.get_mut(queue) {
@@ -38,7 +42,6 @@ impl Target {
                 }
                 Ok(Next::SUCCESS)
             }
-            _ => Err(Status::INVALID_OPCODE.into()),
         }
     }
 }

@@ -26,6 +26,9 @@ mod task;
 mod timers;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{
     AnaGroup, AnaState, DirectoryEntry, Hosts, Limits, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig,
 };
