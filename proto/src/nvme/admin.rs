@@ -87,7 +87,7 @@ impl Target {
         let dwords = u64::from(cdw10 >> 16 | cdw11 << 16) + 1;
         let len = dwords * 4;
         let offset = sqe.u64(48);
-        if len > u64::from(self.limits.max_transfer) || offset % 4 != 0 || sqe.cdw(14) & OFFSET_TYPE != 0 {
+        if len > u64::from(self.limits.max_transfer) || !offset.is_multiple_of(4) || sqe.cdw(14) & OFFSET_TYPE != 0 {
             return Err(Status::INVALID_FIELD.into());
         }
         let log = data::log_page(&self.view(key), sqe)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use platter_block::{BlockCount, BlockRange, BufPool, Lba, Status as OpStatus, VolumeId, VolumeInfo};
+use platter_block::{BufPool, Lba, Status as OpStatus, VolumeId, VolumeInfo};
 use proptest::prelude::*;
 
 use super::rig::*;
@@ -256,12 +256,7 @@ impl Player {
             }
             Happens::Release(at, how) if !self.rig.waiting.is_empty() => {
                 let at = at % self.rig.waiting.len();
-                // An op that does not fit any more ends as the engine would end it.
-                let (_, volume, op) = self.rig.waiting[at];
-                let size = (self.rig.media[volume.0 as usize].len() / BLOCK) as u64;
-                let fits = op.range().unwrap_or(BlockRange::new(Lba(0), BlockCount(0))).within(size);
                 let status = match how {
-                    _ if !fits => OpStatus::LbaOutOfRange,
                     0 => OpStatus::Aborted,
                     1 => OpStatus::MediumError { lba: Lba(0) },
                     2 => OpStatus::Busy,
@@ -368,12 +363,7 @@ impl Player {
             }
             match (self.rig.wanted.is_empty(), self.rig.waiting.is_empty()) {
                 (false, _) => self.rig.deliver(0),
-                (true, false) => {
-                    let (_, volume, op) = self.rig.waiting[0];
-                    let size = (self.rig.media[volume.0 as usize].len() / BLOCK) as u64;
-                    let fits = op.range().is_none_or(|r| r.within(size));
-                    self.rig.release(0, if fits { OpStatus::Good } else { OpStatus::LbaOutOfRange });
-                }
+                (true, false) => self.rig.release(0, OpStatus::Good),
                 (true, true) => break,
             }
         }
@@ -393,7 +383,7 @@ impl Player {
 /// Dataset Management or Copy.
 fn fused_or_list(what: u8, lba: u64, cid: u16) -> Cmd {
     let mut list = vec![0; 32];
-    if what % 2 == 0 {
+    if what.is_multiple_of(2) {
         list[4] = 8;
         list[8..16].copy_from_slice(&lba.to_le_bytes());
         return Cmd::new(0x09).nsid(1).cdw(10, u32::from(cid % 2)).cdw(11, 4).send(&list);

@@ -614,6 +614,9 @@ impl Rig {
     fn execute(&mut self, volume: VolumeId, op: Op) -> OpStatus {
         let medium = &mut self.media[volume.0 as usize];
         let bytes = |range: platter_block::BlockRange| range.start.0 as usize * BLOCK..range.end() as usize * BLOCK;
+        if op.range().is_some_and(|r| !r.within((medium.len() / BLOCK) as u64)) {
+            return OpStatus::LbaOutOfRange;
+        }
         let place = op.range().map(bytes).unwrap_or(0..0);
         match op {
             Op::Read { buf, .. } => self.pool.bytes_mut(buf)[..place.len()].copy_from_slice(&medium[place]),
