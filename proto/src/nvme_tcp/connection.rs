@@ -79,8 +79,6 @@ pub(super) enum Sink {
 pub(super) enum Incoming {
     /// Nothing.
     Ignore,
-    /// It is an ICReq.
-    IcReq,
     /// It is a capsule with data, and the target wants them neither yet nor has it answered the command: it waits for
     /// memory. No bytes are taken.
     Undecided { cid: u16 },
@@ -158,11 +156,7 @@ impl Node {
                     }
                 }
                 Ok(Some(Frame::Data(piece))) => conn.place(cx, piece),
-                Ok(Some(Frame::End { digest_ok })) => {
-                    if let Err(fatal) = self.end_of_pdu(cx, key, digest_ok) {
-                        self.terminate(cx, key, &fatal);
-                    }
-                }
+                Ok(Some(Frame::End { digest_ok })) => self.end_of_pdu(cx, key, digest_ok),
                 Err(FrameError::Fatal(fatal)) => self.terminate(cx, key, &fatal),
                 Err(FrameError::BadTermReq) => self.drop_connection(cx, key, "an H2CTermReq with a wrong length"),
             }
@@ -176,7 +170,7 @@ impl Node {
         conn.sink = Sink::Discard;
         conn.incoming = Incoming::Ignore;
         match conn.rx.common().pdu_type {
-            pdu_type::IC_REQ => conn.incoming = Incoming::IcReq,
+            pdu_type::IC_REQ => return self.initialize(cx, key),
             pdu_type::CAPSULE_CMD => return self.command_header(cx, key),
             pdu_type::H2C_DATA => return self.h2c_data_header(key),
             pdu_type::H2C_TERM_REQ => {
@@ -203,17 +197,15 @@ impl Node {
         result.map_err(|Overrun| Fatal::of(Fes::Sequence, "more commands than the queue has entries"))
     }
 
-    fn end_of_pdu(&mut self, cx: &mut Cx<'_>, key: Key, digest_ok: bool) -> Result<(), Fatal> {
-        let Some(conn) = self.conns.get_mut(key) else { return Ok(()) };
+    fn end_of_pdu(&mut self, cx: &mut Cx<'_>, key: Key, digest_ok: bool) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
         conn.sink = Sink::Discard;
         match std::mem::replace(&mut conn.incoming, Incoming::Ignore) {
             Incoming::Ignore => {}
-            Incoming::IcReq => return self.initialize(cx, key),
             Incoming::Undecided { .. } => unreachable!("the data of an undecided capsule are not taken"),
             Incoming::InCapsule { task } => self.data_came(cx, task, digest_ok),
             Incoming::H2cData { ttag } => self.h2c_data_complete(cx, key, ttag, digest_ok),
         }
-        Ok(())
     }
 
     /// ICReq: agrees on formats and digests, and makes the connection a queue.
