@@ -19,6 +19,10 @@ pub(super) const KATO_GRANULARITY: u32 = 100;
 /// How often it is looked for memory while commands wait for some.
 const MEMORY_TICK: Duration = Duration::from_millis(10);
 
+/// A timer that is looked at later than this was held up by ourselves (the process was stopped), and what hosts sent
+/// meanwhile is still unread: they get as much time again.
+const HELD_UP: Duration = Duration::from_secs(1);
+
 /// The Keep Alive Timeout that a host gets, in milliseconds: what it asked for, rounded up; the largest multiple of the
 /// granularity that fits where that does not.
 pub(super) const fn round_kato(asked: u32) -> u32 {
@@ -57,6 +61,10 @@ impl Target {
             self.timers.remove(&(due, key));
             let Some(controller) = self.controllers.get_mut(key) else { continue };
             controller.timer = None;
+            let late = self.now.since(due);
+            if late > HELD_UP {
+                controller.heard = controller.heard + late + HELD_UP;
+            }
             let limit = self.keep_alive_of(key);
             if self.controllers.get(key).is_some_and(|c| limit.is_some_and(|l| c.heard + l <= self.now)) {
                 self.end_controller(key, "keep alive timeout", pool);

@@ -84,3 +84,16 @@ fn a_discovery_controller_never_lives_forever() {
     assert_eq!(rig.closes, [without, with]);
     rig.wind_up();
 }
+
+#[test]
+fn a_server_that_was_stopped_reads_what_hosts_sent_before_it_gives_them_up() {
+    let mut rig = Rig::new();
+    rig.session_as(&Connect::admin().kato(5000), &|c| Connect::io(1, c), 0);
+    rig.now = rig.now + Duration::from_secs(60);
+    rig.target.tick(rig.now, &mut rig.pool);
+    rig.pump();
+    assert!(rig.closes.is_empty());
+    rig.wait(Duration::from_secs(1));
+    assert_eq!(rig.closes.len(), 2, "they sent nothing");
+    rig.wind_up();
+}
