@@ -15,7 +15,7 @@ use super::target::{ReplyData, Transfer};
 use super::walk::Walk;
 use crate::slab::Key;
 
-/// A command in progress. It may hold buffers, so it ends by [`Target::end`](super::Target) or `drop_task` only.
+/// A command in progress. It may hold buffers, so it ends only by `end` or `drop_task` of `drive.rs`.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) queue: Key,
