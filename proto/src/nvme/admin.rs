@@ -21,6 +21,10 @@ const GET_FEATURES: u8 = 0x0a;
 const ASYNC_EVENT_REQUEST: u8 = 0x0c;
 const KEEP_ALIVE: u8 = 0x18;
 
+/// All of them, for the effects log.
+pub(super) static OPCODES: [u8; 8] =
+    [GET_LOG_PAGE, IDENTIFY, ABORT, SET_FEATURES, GET_FEATURES, ASYNC_EVENT_REQUEST, KEEP_ALIVE, fabrics::OPCODE];
+
 /// Retain Asynchronous Event (Get Log Page CDW10 bit 15).
 const RAE: u32 = 1 << 15;
 

@@ -9,6 +9,7 @@ use super::controller::{Controller, Counters};
 use super::data::{AsyncEvents, ChangedNamespaces, Features};
 use super::event::{Event, EventKind};
 use super::fabrics;
+use super::logs::ErrorLog;
 use super::property::Properties;
 use super::queue::Role;
 use super::sqe::Sqe;
@@ -255,6 +256,7 @@ impl Target {
             tasks: 0,
             ops: 0,
             counters: Counters::default(),
+            errors: ErrorLog::default(),
             ended: None,
             aborted: 0,
         };

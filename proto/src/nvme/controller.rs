@@ -8,6 +8,7 @@ use super::config::PortalInfo;
 use super::data::{AsyncEvents, ChangedNamespaces, Features};
 use super::event::{Event, EventKind};
 use super::io;
+use super::logs::ErrorLog;
 use super::property::Properties;
 use super::queue::Role;
 use super::status::Status;
@@ -53,6 +54,7 @@ pub(super) struct Controller {
     /// Ops in the engine.
     pub(super) ops: usize,
     pub(super) counters: Counters,
+    pub(super) errors: ErrorLog,
     /// Why it has ended.
     pub(super) ended: Option<String>,
     /// Ops that were aborted by its end, or by that of one of its queues.

@@ -2,8 +2,10 @@
 
 use platter_block::{BufPool, Report, Status as OpStatus, Tag};
 
+use super::data::Notice;
 use super::fabrics;
 use super::io::{self, Call};
+use super::logs::ErrorEntry;
 use super::queue::Role;
 use super::sqe::{Fuse, Sqe};
 use super::status::Status;
@@ -224,9 +226,12 @@ impl Target {
         let partner = self.part(key);
         let Some(mut task) = self.tasks.remove(key) else { return };
         task.free_buffers(data.map(|d| d.buf), pool);
-        self.count(&task, status);
+        let is_bad_news = self.count(&task, status);
         self.leave(key, &task);
         self.reply(key, &task, status, result, data, pool);
+        if let Some(controller) = task.controller.filter(|_| is_bad_news) {
+            self.raise(controller, Notice::Reliability, pool);
+        }
         if let Some(aborter) = task.aborter {
             // DW0 bit 0: the command was not aborted.
             let result = u64::from(status.code() != Status::ABORTED.code());
@@ -242,14 +247,13 @@ impl Target {
         }
     }
 
-    /// Notes what an I/O command did.
-    fn count(&mut self, task: &Task, status: Status) {
-        if let Some(Role::Io(..)) = self.queues.get(task.queue).map(|q| q.role)
-            && let Some(controller) = task.controller.and_then(|c| self.controllers.get_mut(c))
-        {
-            let bytes = task.transfer.map_or(0, |t| u64::from(t.len));
-            controller.counters.count(task.sqe.opcode(), if status == Status::SUCCESS { bytes } else { 0 });
-        }
+    /// Notes what an I/O command did. True if it tells of disks that are not reliable, and is the first to do so.
+    fn count(&mut self, task: &Task, status: Status) -> bool {
+        let Some(Role::Io(_, sqid)) = self.queues.get(task.queue).map(|q| q.role) else { return false };
+        let Some(controller) = task.controller.and_then(|c| self.controllers.get_mut(c)) else { return false };
+        let bytes = task.transfer.map_or(0, |t| u64::from(t.len));
+        controller.counters.count(task.sqe.opcode(), if status == Status::SUCCESS { bytes } else { 0 });
+        controller.errors.note(ErrorEntry { sqid, status, sqe: task.sqe })
     }
 
     fn reply(

@@ -6,6 +6,7 @@
 use platter_block::{BlockRange, BufId, Op, VolumeInfo};
 
 use super::config::{Limits, NamespaceConfig};
+use super::identify;
 use super::status::Status;
 use super::target::ReplyData;
 use super::task::{Direction, Memory, Next, Outcome, Stop, Task, Work};
@@ -41,6 +42,7 @@ pub(super) const FLUSH: u8 = 0x00;
 pub(super) const WRITE: u8 = 0x01;
 pub(super) const READ: u8 = 0x02;
 pub(super) const COMPARE: u8 = 0x05;
+pub(super) const MANAGE: u8 = 0x09;
 
 /// All commands, by opcode.
 #[rustfmt::skip]
@@ -50,7 +52,7 @@ static ROWS: [Row; 8] = [
     Row { opcode: READ, cdw12: BLOCKS, direction: Direction::ToHost, traits: 0, handler: read },
     Row { opcode: COMPARE, cdw12: BLOCKS, direction: Direction::FromHost, traits: 0, handler: compare::compare },
     Row { opcode: 0x08, cdw12: BLOCKS | DEAC, direction: Direction::None, traits: WRITES, handler: write_zeroes },
-    Row { opcode: 0x09, cdw12: u32::MAX, direction: Direction::FromHost, traits: WRITES, handler: dsm::manage },
+    Row { opcode: MANAGE, cdw12: u32::MAX, direction: Direction::FromHost, traits: WRITES, handler: dsm::manage },
     Row { opcode: 0x0c, cdw12: BLOCKS, direction: Direction::None, traits: 0, handler: compare::verify },
     Row { opcode: 0x19, cdw12: COPY, direction: Direction::FromHost, traits: WRITES, handler: copy::copy },
 ];
@@ -75,6 +77,11 @@ pub(super) fn find(opcode: u8) -> Result<&'static Row, Status> {
     ROWS.get(usize::from(INDEX[usize::from(opcode)])).ok_or(Status::INVALID_OPCODE)
 }
 
+/// Every command.
+pub(super) fn rows() -> &'static [Row] {
+    &ROWS
+}
+
 impl Row {
     /// What can be refused before the namespace is known.
     pub(super) fn check(&self, task: &Task) -> Result<(), Status> {
@@ -86,6 +93,11 @@ impl Row {
             Direction::None => task.expect_len(0, Direction::None),
             Direction::FromHost | Direction::ToHost => task.transfer.map(|_| ()),
         }
+    }
+
+    /// Whether it can change what is in blocks.
+    pub(super) const fn changes_content(&self) -> bool {
+        self.traits & WRITES != 0
     }
 
     pub(super) const fn is_for_all(&self) -> bool {
@@ -167,6 +179,9 @@ fn write_zeroes(call: &mut Call<'_>) -> Outcome {
     let sqe = &call.task.sqe;
     let (fua, may_unmap) = (sqe.fua(), sqe.cdw(12) & DEAC != 0);
     let range = call.in_range(sqe.blocks())?;
+    if range.count.bytes(call.block_size()) > u64::from(identify::MAX_ZEROES) {
+        return Err(Status::INVALID_FIELD.into());
+    }
     let op = Op::WriteZeroes { lba: range.start, count: range.count, fua, may_unmap };
     call.submit(op, Work::Succeed(None))
 }

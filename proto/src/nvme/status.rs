@@ -57,6 +57,10 @@ impl Status {
 impl Status {
     pub(super) const ABORT_LIMIT: Self = Self::new(1, 0x03);
     pub(super) const EVENT_LIMIT: Self = Self::new(1, 0x05);
+    pub(super) const INVALID_LOG_PAGE: Self = Self::new(1, 0x09);
+    pub(super) const NOT_SAVEABLE: Self = Self::new(1, 0x0d);
+    pub(super) const NOT_CHANGEABLE: Self = Self::new(1, 0x0e);
+    pub(super) const NOT_PER_NAMESPACE: Self = Self::new(1, 0x0f);
     pub(super) const CONNECT_FORMAT: Self = Self::new(1, 0x80);
     /// To be retried.
     pub(super) const CONNECT_BUSY: Self = Self::new(1, 0x81).retryable();

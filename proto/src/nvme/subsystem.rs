@@ -41,6 +41,11 @@ impl Subsystem {
         }
     }
 
+    /// Whether some volume has a volatile write cache, on or off: VWC.
+    pub(super) fn has_write_cache(&self) -> bool {
+        self.namespaces.values().any(|n| n.info.write_cache_changeable)
+    }
+
     /// The state of a group through a portal.
     pub(super) fn ana_state(&self, group: u32, portal: u16) -> AnaState {
         self.ana_groups.get(&group).and_then(|g| g.through.get(&portal)).copied().unwrap_or_default()
