@@ -35,7 +35,6 @@ impl Node {
         // If this was the command in the capsule, its data are for nobody.
         if matches!(conn.incoming, Incoming::Undecided { cid: c } if c == cid) {
             conn.incoming = Incoming::Ignore;
-            self.wake(key);
         }
         self.announce(key);
     }

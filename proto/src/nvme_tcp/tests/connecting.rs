@@ -266,6 +266,47 @@ fn a_connect_to_a_subsystem_of_another_node_moves_there() {
 }
 
 #[test]
+fn what_was_not_written_before_a_move_is_written_after_it() {
+    let (mut here, mut there) = two_nodes();
+    let conn = here.dial();
+    here.deaf.push(conn);
+    here.send_bytes(conn, &[wire::ic_req(NONE, 0, 0).encode(NONE), connect_elsewhere().encode(NONE)].concat());
+    let detached = here.node.detach(conn).unwrap();
+    let moved = there.node.attach(there.now, detached, &mut there.pool).unwrap();
+    there.adopt(moved);
+    there.pump();
+    let kinds: Vec<u8> = there.replies(moved).iter().map(|p| p.kind()).collect();
+    assert_eq!(kinds, [1, 5]);
+}
+
+#[test]
+fn the_connect_timer_goes_on_after_a_move() {
+    let (mut here, mut there) = two_nodes();
+    // An earlier controller of the host, whose last op does not end: Connect waits for it.
+    there.disk = Disk::Stuck;
+    let old = there.initialized(Options::default());
+    let cntlid = there.ask_one(old, &connect_elsewhere()).u16(8);
+    assert_eq!(there.ask_one(old, &property_set(1, 0x14, 0x0046_0001)).status(), 0);
+    let io = there.initialized(Options::default());
+    let request = connect(1, 0, true).in_capsule(&connect_data(cntlid, ELSEWHERE));
+    assert_eq!(there.ask_one(io, &request).status(), 0);
+    there.send(io, &read(1, 0, 1));
+    there.hang_up(old);
+    here.wait(Duration::from_secs(100));
+    there.wait(Duration::from_secs(100));
+    let conn = here.initialized(Options::default());
+    here.send(conn, &connect_elsewhere());
+    let detached = here.node.detach(conn).unwrap();
+    let moved = there.node.attach(there.now, detached, &mut there.pool).unwrap();
+    there.adopt(moved);
+    there.wait(Duration::from_secs(14));
+    assert!(!there.is_closed(moved) && there.replies(moved).is_empty());
+    there.wait(Duration::from_secs(2));
+    assert!(there.is_closed(moved));
+    there.wind_up();
+}
+
+#[test]
 fn a_move_may_be_overtaken_by_the_end_of_the_connection() {
     let (mut here, _) = two_nodes();
     let conn = here.initialized(Options::default());

@@ -146,6 +146,29 @@ fn d10_data_of_a_capsule_that_do_not_come_end_the_connection_too() {
 }
 
 #[test]
+fn a_host_is_not_blamed_for_data_that_we_had_no_memory_for() {
+    let config = config();
+    let limits = Limits { data_timeout: Duration::from_secs(5), ..config.limits };
+    let mut rig = Rig::with(NodeConfig { limits, ..config });
+    let host = rig.plain_host();
+    // Others that let the timers run after 15 and after 18 seconds.
+    rig.dial();
+    rig.wait(Duration::from_secs(3));
+    rig.dial();
+    rig.wait(Duration::from_secs(4));
+    let taken = rig.take_all_memory();
+    let write = write_in_capsule(1, 0, &[1; 512]).encode(NONE);
+    rig.send_bytes(host.io, &write[..72]);
+    rig.wait(Duration::from_secs(9));
+    assert!(!rig.is_closed(host.io), "after 16 seconds");
+    taken.into_iter().for_each(|b| rig.pool.free(b));
+    rig.wait(Duration::from_secs(3));
+    assert!(!rig.is_closed(host.io), "after 19 seconds");
+    rig.send_bytes(host.io, &write[72..]);
+    assert_eq!(rig.reply(host.io).status(), 0);
+}
+
+#[test]
 fn a_host_is_not_blamed_for_a_time_in_which_we_did_not_run() {
     let mut rig = Rig::new();
     let host = rig.plain_host();

@@ -55,6 +55,8 @@ struct End {
     reader: PduReader,
     /// Sent, and not taken.
     unread: Vec<u8>,
+    /// The node wanted no bytes: it is not asked again before it has something to write, or has written something.
+    paused: bool,
     closed: bool,
 }
 
@@ -215,11 +217,12 @@ impl Rig {
     pub(super) fn pump(&mut self) {
         loop {
             self.drain_outputs();
-            let ready = |(&conn, end): (&ConnId, &End)| {
-                (!end.closed && !end.unread.is_empty() && self.node.wants_bytes(conn)).then_some(conn)
-            };
-            let Some(conn) = self.ends.iter().find_map(ready) else { return };
-            self.feed(conn);
+            let has_bytes = |end: &End| !end.closed && !end.paused && !end.unread.is_empty();
+            let Some((&conn, end)) = self.ends.iter_mut().find(|(_, end)| has_bytes(end)) else { return };
+            end.paused = !self.node.wants_bytes(conn);
+            if !end.paused {
+                self.feed(conn);
+            }
         }
     }
 
@@ -265,7 +268,10 @@ impl Rig {
                         self.node.completed(self.now, tag, Status::Aborted, None, &mut self.pool);
                     }
                 }
-                Output::Transmit { conn } => self.write_out(conn),
+                Output::Transmit { conn } => {
+                    self.ends.get_mut(&conn).unwrap().paused = false;
+                    self.write_out(conn);
+                }
                 Output::Close { conn, flush } => {
                     if flush {
                         self.write_out(conn);
@@ -292,7 +298,9 @@ impl Rig {
             }
             // An odd number, so that PDUs are cut.
             let n = bytes.len().min(1001);
-            self.ends.get_mut(&conn).unwrap().reader.push(&bytes[..n]);
+            let end = self.ends.get_mut(&conn).unwrap();
+            end.reader.push(&bytes[..n]);
+            end.paused = false;
             self.node.transmitted(self.now, conn, n, &mut self.pool);
         }
     }
