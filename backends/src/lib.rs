@@ -30,6 +30,7 @@ mod open;
 mod pool;
 mod raw;
 mod recorder;
+pub mod sim;
 mod start;
 mod sysfs;
 mod threads;
