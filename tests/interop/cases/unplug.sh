@@ -2,27 +2,19 @@
 . /host/tests/interop/guest.sh
 
 start_iscsid
-PLATTER=/host/target/release/platter
-TARGET=iqn.2026-11.org.platter:unplug
 KEPT=$(null_disk kept cache_size=64)
 PULLED=$(null_disk pulled cache_size=64)
-cat >/tmp/p.yaml <<YAML
-state: /tmp/state
-admin: /tmp/admin.sock
+configure <<YAML
 portals: { p: { listen: "127.0.0.1:3260" } }
 disks: { kept: { path: $KEPT }, pulled: { path: $PULLED } }
 volumes:
   v0: { disk: kept, hosts: { allow_any: true }, iscsi: { target: "$TARGET", lun: 0 } }
   v1: { disk: pulled, hosts: { allow_any: true }, iscsi: { target: "$TARGET", lun: 1 } }
 YAML
-$PLATTER serve /tmp/p.yaml 2>/tmp/log &
-SERVER=$!
-until grep -q 'listening on' /tmp/log 2>/dev/null; do kill -0 $SERVER || { cat /tmp/log; exit 1; }; sleep 0.1; done
+must "the server starts" serve
 must "login" login "$TARGET" 127.0.0.1:3260
 LUN0=$(disk_of "$TARGET" 0) && LUN1=$(disk_of "$TARGET" 1) || exit 1
-state() { $PLATTER status --json --admin /tmp/admin.sock | jq -r ".shards[].disks[] | select(.name == \"pulled\").state"; }
-# state_is PATTERN : waits until the disk's state matches.
-state_is() { local i; for i in $(seq 100); do state | grep -q "$1" && return 0; sleep 0.1; done; state; return 1; }
+pulled_is() { disk_count pulled state | grep -q "^$1"; }
 
 # unit DISK : TEST UNIT READY through the generic device, which needs no medium; its answer, once the unit attentions are told.
 unit() {
@@ -37,14 +29,13 @@ ready() { unit "$1" | grep -i 'good'; }
 must "write before" dd if=/dev/urandom of="$LUN1" bs=4k count=8 oflag=direct
 must "flush before" sg_raw "$LUN1" 35 00 00 00 00 00 00 00 00 00
 echo 0 >/sys/kernel/config/nullb/pulled/power
-must "the loss is noticed" state_is '^missing'
+must "the loss is noticed" within 10 pulled_is missing
 must "the other disk serves" dd if=/dev/urandom of="$LUN0" bs=4k count=8 oflag=direct
 must "its volume is not ready" not_ready "$LUN1"
 echo 1 >/sys/kernel/config/nullb/pulled/power
-must "it is found again" state_is '^ok'
+must "it is found again" within 10 pulled_is ok
 must "its volume is ready again" ready "$LUN1"
 must "write after" dd if=/dev/urandom of="$LUN1" bs=4k count=8 oflag=direct
-must "logout" iscsiadm -m node -T "$TARGET" -p 127.0.0.1:3260 --logout
-kill -TERM $SERVER
-must "clean stop" wait $SERVER
-echo "all passed"
+must "logout" logout "$TARGET" 127.0.0.1:3260
+must "clean stop" stop_server
+all_passed
