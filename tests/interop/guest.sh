@@ -34,6 +34,23 @@ must() {
 # refused COMMAND... : succeeds if it fails.
 refused() { ! "$@"; }
 
+# shows PATTERN... : the last output has a line for each.
+shows() {
+    local pattern
+    for pattern; do
+        grep -q -- "$pattern" /tmp/out || { echo "no line with $pattern in:"; cat /tmp/out; return 1; }
+    done
+}
+
+# fields FILTER=VALUE... : of the last output, which is JSON.
+fields() {
+    local pair is
+    for pair; do
+        is=$(jq -r "${pair%=*}" /tmp/out)
+        [ "$is" = "${pair##*=}" ] || { echo "$pair, but it is $is in:"; cat /tmp/out; return 1; }
+    done
+}
+
 # within SECONDS COMMAND... : tries it until it succeeds. The seconds are those of hardware.
 within() {
     local end=$((SECONDS + $1 * ${PATIENCE:-1}))
@@ -196,6 +213,23 @@ null_disk() {
 # null_disk_can NAME : this kernel's null_blk has that setting.
 null_disk_can() { grep -qw "$1" /sys/kernel/config/nullb/features; }
 
+# dsync_costs DISK NULL FUA : 100 writes with O_DSYNC to DISK, which is the volume on the server's disk d, which is the null_blk
+# disk NULL with FUA or without; claims about what reached NULL.
+dsync_costs() {
+    local null=$2 fua=$3 device asked requested elided
+    must "a write and a flush, to start from" dd if=/dev/zero of="$1" bs=4k count=1 oflag=direct conv=fsync
+    device=$(flushes "$null") asked=$(disk_count d asked.flushes)
+    requested=$(disk_count d flush_requested) elided=$(disk_count d flush_elided)
+    must "100 writes with O_DSYNC" fio --name=d --filename="$1" --rw=write --bs=4k --size=400k --direct=1 --sync=dsync \
+        --ioengine=psync
+    device=$(($(flushes "$null") - device)) asked=$(($(disk_count d asked.flushes) - asked))
+    requested=$(($(disk_count d flush_requested) - requested)) elided=$(($(disk_count d flush_elided) - elided))
+    echo "fua=$fua: $requested flushes were wanted, $elided had nothing to do, the device saw $device"
+    must "the host asked for a flush behind most writes" test $elided -ge 90
+    must "one flush per write without FUA, none with" test $device = $((100 * (1 - fua)))
+    must "the server counts what the device counts" test $asked = $device
+}
+
 # size_is DISK BYTES
 size_is() { [ $(($(cat "/sys/block/${1#/dev/}/size") * 512)) = "$2" ]; }
 
@@ -288,12 +322,8 @@ find_namespace() {
     return 1
 }
 
+# controllers_are NUMBER : that the server has.
+controllers_are() { [ "$(status '[.shards[].controllers | length] | add')" = "$1" ]; }
+
 # controller_is CONTROLLER STATE : live, connecting, ...
 controller_is() { [ "$(cat "/sys/class/nvme/${1#/dev/}/state" 2>/dev/null)" = "$2" ]; }
-
-# field FILTER VALUE : of the JSON in /tmp/out.
-field() {
-    local is
-    is=$(jq -r "$1" /tmp/out)
-    [ "$is" = "$2" ] || { echo "$1 is $is, not $2"; return 1; }
-}

@@ -13,7 +13,7 @@ YAML
 must "the server starts" serve ip netns exec server
 must "login" login "$TARGET" 10.7.1.2:3260 "node.conn[0].timeo.noop_out_interval=2" "node.conn[0].timeo.noop_out_timeout=3"
 DISK=$(disk_of "$TARGET") || exit 1
-start_load load "$DISK" 8m
+start_load load "$DISK" 4m
 must "the load runs" load_goes_on load
 must "the cable is pulled" pull a
 PULLED=$SECONDS

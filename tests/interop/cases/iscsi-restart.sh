@@ -13,9 +13,9 @@ must "the server starts" serve
 must "login" login "$TARGET" 127.0.0.1:3260
 DISK=$(disk_of "$TARGET") || exit 1
 SESSION=$(session_of "$TARGET")
-start_load load "$DISK" 8m
+start_load load "$DISK" 4m
+must "the load runs" load_goes_on load
 for end in stop_server kill_server; do
-    must "the load runs" load_goes_on load
     must "$end" $end
     must "the initiator notices" within 10 session_is "$TARGET" FAILED
     must "the server is back" serve

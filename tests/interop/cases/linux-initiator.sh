@@ -4,7 +4,7 @@
 
 start_iscsid
 must "discovery" iscsiadm -m discovery -t st -p "$PORTAL"
-must "discovery names the advertised portal" grep -q "^$PORTAL,1 $TARGET" /tmp/out
+must "discovery names the advertised portal" shows "^$PORTAL,1 $TARGET"
 
 for digest in None CRC32C; do
     must "login, digests $digest" login "$TARGET" "$PORTAL" \
