@@ -198,8 +198,6 @@ pub struct Lies {
 pub struct DriveStats {
     /// Flushes completed.
     pub flushes: u64,
-    /// Of these, with nothing to do.
-    pub clean_flushes: u64,
     /// Extents that reached the platter.
     pub destaged: u64,
     /// Seeks.
@@ -270,10 +268,8 @@ impl Drive {
 
     /// When something happens next, if nothing is submitted.
     pub fn next_time(&self) -> Option<Instant> {
-        let link = self.link.map(|(at, _)| at);
-        let job = self.job.map(|(at, _)| at);
         let done = self.done.keys().next().map(|(at, _)| *at);
-        [link, job, self.exclusive_end(), done].into_iter().flatten().min().map(Instant)
+        self.next_event().into_iter().chain(done).min().map(Instant)
     }
 
     /// Lets time pass.
@@ -368,6 +364,7 @@ impl Drive {
         }
     }
 
+    /// When the drive itself has something to do next.
     fn next_event(&self) -> Option<u64> {
         [self.link.map(|(at, _)| at), self.job.map(|(at, _)| at), self.exclusive_end()].into_iter().flatten().min()
     }
@@ -512,9 +509,9 @@ impl Drive {
 
     /// D5: what the buffer and the platter hold of a zone that is reset.
     fn forget(&mut self, range: std::ops::Range<u64>) {
-        let inside = |e: &Extent| range.contains(&e.at);
-        self.used -= self.dirty.iter().filter(|e| inside(e)).map(|e| e.len).sum::<u64>();
-        self.dirty.retain(|e| !inside(e));
+        let in_zone = |e: &Extent| range.contains(&e.at);
+        self.used -= self.dirty.iter().filter(|e| in_zone(e)).map(|e| e.len).sum::<u64>();
+        self.dirty.retain(|e| !in_zone(e));
         let sectors = range.start / SECTOR..range.end / SECTOR;
         let gone: Vec<u64> = self.platter.range(sectors).map(|(sector, _)| *sector).collect();
         for sector in gone {

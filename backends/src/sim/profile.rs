@@ -1,9 +1,9 @@
-//! What a simulated disk is like: the figures of one drive, read from a data file.
+//! What a simulated disk is like: the figures of one drive.
 
 /// Figures of one drive. Times are nanoseconds, lengths bytes, rates bytes per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Name, as in the data file.
+    /// Name.
     pub name: String,
     /// Capacity.
     pub capacity: u64,
@@ -44,8 +44,6 @@ pub struct Profile {
 pub struct Zones {
     /// Size of each.
     pub size: u64,
-    /// Most that are open at once.
-    pub max_open: u32,
     /// Time of a zone reset.
     pub reset: u64,
 }
@@ -99,7 +97,7 @@ impl Profile {
             window: 4 << 20,
             protected: 0,
             retry_ppm: 0,
-            zones: Some(Zones { size: 256 << 20, max_open: 128, reset: 312_000_000 }),
+            zones: Some(Zones { size: 256 << 20, reset: 312_000_000 }),
             ..Self::exos_x20()
         }
     }

@@ -5,14 +5,14 @@ use std::ops::Range;
 use super::SECTOR;
 use super::profile::Zones;
 
-/// Why a command was refused; the names are those of the additional sense codes.
+/// Why a command was refused; the names are those of ZBC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZoneError {
     /// UNALIGNED WRITE COMMAND: not at the write pointer.
     UnalignedWrite,
     /// WRITE BOUNDARY VIOLATION: across the end of a zone.
     WriteBoundary,
-    /// INVALID FIELD IN CDB: a write to a full zone.
+    /// A write to a full zone.
     ZoneFull,
     /// ATTEMPT TO READ INVALID DATA: beyond the write pointer.
     ReadBeyondPointer,
@@ -28,16 +28,14 @@ pub(super) struct WritePointers {
     zones: Zones,
     /// By zone: bytes written.
     written: Vec<u64>,
-    /// Zones that are implicitly open, the oldest first.
-    open: Vec<usize>,
 }
 
 impl WritePointers {
     pub(super) fn new(zones: Zones, capacity: u64) -> Self {
-        Self { zones, written: vec![0; (capacity / zones.size) as usize], open: Vec::new() }
+        Self { zones, written: vec![0; (capacity / zones.size) as usize] }
     }
 
-    /// Checks a write and moves the pointer. One open zone too many closes the one that was opened first.
+    /// Checks a write and moves the pointer.
     pub(super) fn write(&mut self, at: u64, len: u64) -> Result<(), ZoneError> {
         let size = self.zones.size;
         let zone = (at / size) as usize;
@@ -52,13 +50,6 @@ impl WritePointers {
             return Err(ZoneError::UnalignedWrite);
         }
         self.written[zone] = written + len;
-        self.open.retain(|open| *open != zone || written > 0 && written + len < size);
-        if written + len < size && !self.open.contains(&zone) {
-            self.open.push(zone);
-            if self.open.len() > self.zones.max_open as usize {
-                self.open.remove(0);
-            }
-        }
         Ok(())
     }
 
@@ -80,7 +71,6 @@ impl WritePointers {
             return Err(ZoneError::NotAZone);
         }
         self.written[zone] = 0;
-        self.open.retain(|open| *open != zone);
         Ok(at..at + size)
     }
 
@@ -99,6 +89,5 @@ impl WritePointers {
             let kept = (0..*written / SECTOR).take_while(|sector| there(first + sector)).count();
             *written = kept as u64 * SECTOR;
         }
-        self.open.clear();
     }
 }
