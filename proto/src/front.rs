@@ -8,6 +8,27 @@ use platter_block::{Op, Tag, VolumeId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
+/// Which peers see a target or subsystem, by initiator name or host NQN. To all others it does not exist: they are answered
+/// "not found" and discovery hides it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Peers {
+    /// Everybody.
+    #[default]
+    Any,
+    /// These names only.
+    Listed(Vec<String>),
+}
+
+impl Peers {
+    /// Whether `name` is one of them.
+    pub fn allows(&self, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Listed(names) => names.iter().any(|n| n == name),
+        }
+    }
+}
+
 /// Why a connection was not accepted: close the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -64,4 +85,10 @@ pub enum Output<E> {
         /// Name of the target or subsystem, as in the directory.
         name: String,
     },
+}
+
+/// Cuts and escapes what a peer sent.
+pub(crate) fn printable(text: &str) -> String {
+    const MAX: usize = 240;
+    text.chars().flat_map(char::escape_debug).take(MAX).collect()
 }

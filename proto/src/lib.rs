@@ -11,3 +11,5 @@ pub mod nvme_tcp;
 mod pieces;
 pub mod scsi;
 mod slab;
+#[cfg(test)]
+mod test_disk;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::front::Peers;
 use crate::scsi::DeviceConfig;
 
 /// Configuration of one node.
@@ -28,29 +29,9 @@ pub struct TargetConfig {
     /// Shown to initiators as TargetAlias (13.6).
     pub alias: Option<String>,
     /// Who may log in.
-    pub initiators: Initiators,
+    pub initiators: Peers,
     /// The SCSI device behind it.
     pub device: DeviceConfig,
-}
-
-/// Which initiators see a target. To all others it does not exist: they are answered "not found" and discovery hides it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Initiators {
-    /// Everybody.
-    #[default]
-    Any,
-    /// These iSCSI names only.
-    Listed(Vec<String>),
-}
-
-impl Initiators {
-    /// Whether `initiator` is one of them.
-    pub fn allows(&self, initiator: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Listed(names) => names.iter().any(|n| n == initiator),
-        }
-    }
 }
 
 /// One target as SendTargets tells it.
@@ -59,7 +40,7 @@ pub struct DirectoryEntry {
     /// iSCSI name.
     pub name: String,
     /// Who is told.
-    pub initiators: Initiators,
+    pub initiators: Peers,
     /// Where it is reached. Empty: only through the portal that the discovery session came in by.
     pub portals: Vec<PortalInfo>,
     /// Numbers of the portals through which it may be used; logins by others are answered "not found", and discovery by

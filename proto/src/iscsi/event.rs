@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::node::SessionKind;
+use crate::front::printable;
 
 /// Something worth a line in a log. `Display` names the peer, the field and the value; what a peer sent is escaped and cut.
 ///
@@ -91,12 +92,6 @@ pub enum EventKind {
     },
     /// Further events about PDUs of this connection are not told for a while.
     Suppressed,
-}
-
-/// Cuts and escapes what a peer sent.
-pub(super) fn printable(text: &str) -> String {
-    const MAX: usize = 240;
-    text.chars().flat_map(char::escape_debug).take(MAX).collect()
 }
 
 impl fmt::Display for Event {

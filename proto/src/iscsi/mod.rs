@@ -44,7 +44,7 @@ mod tmf;
 mod transmit;
 mod window;
 
-pub use crate::front::{ConnId, Refused};
-pub use config::{DirectoryEntry, Initiators, Limits, NodeConfig, PortalInfo, TargetConfig};
+pub use crate::front::{ConnId, Peers as Initiators, Refused};
+pub use config::{DirectoryEntry, Limits, NodeConfig, PortalInfo, TargetConfig};
 pub use event::{Event, EventKind};
 pub use node::{Detached, Node, Output, SessionInfo, SessionKind};

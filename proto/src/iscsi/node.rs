@@ -8,12 +8,12 @@ use std::time::Duration;
 use platter_block::{BufId, BufPool, Instant, Report, Status, Tag, VolumeId, VolumeInfo};
 
 use super::command::Task;
-use super::config::{DirectoryEntry, Initiators, Limits, NodeConfig, PortalInfo, TargetConfig};
+use super::config::{DirectoryEntry, Limits, NodeConfig, PortalInfo, TargetConfig};
 use super::connection::{Connection, Phase, Sink, Staged};
 use super::event::Event;
 use super::sessions::Session;
 use super::tmf::TaskManagement;
-use crate::front::{self, ConnId, Refused};
+use crate::front::{self, ConnId, Peers, Refused};
 use crate::scsi::{Device, TaskSet};
 use crate::slab::{Key, Slab};
 
@@ -63,7 +63,7 @@ pub struct Node {
 pub(super) struct Target {
     pub(super) name: String,
     pub(super) alias: Option<String>,
-    pub(super) initiators: Initiators,
+    pub(super) initiators: Peers,
     pub(super) device: Device,
     /// By unit index.
     sets: Vec<TaskSet>,
@@ -378,7 +378,7 @@ impl Node {
     }
 
     /// Changes who may log in to a target from now on. Sessions that are there stay. False if there is no such target.
-    pub fn set_initiators(&mut self, target: &str, initiators: Initiators) -> bool {
+    pub fn set_initiators(&mut self, target: &str, initiators: Peers) -> bool {
         let found = self.targets.iter_mut().find(|t| t.name == target && !t.removed);
         found.map(|t| t.initiators = initiators).is_some()
     }

@@ -131,12 +131,12 @@ impl TransmitQueue {
         if pad + digest_len == 0 {
             return;
         }
-        let mut bytes = [0; INLINE];
+        let mut bytes = [0; 8];
         if self.data_digest {
             let covered = crc32c::crc32c_append(crc, &bytes[..pad]);
             bytes[pad..pad + 4].copy_from_slice(&digest(covered));
         }
-        self.pieces.push(Piece::Inline { bytes, len: (pad + digest_len) as u8 });
+        self.pieces.push(Piece::inline(&bytes[..pad + digest_len]));
     }
 }
 

@@ -77,9 +77,9 @@ impl Target {
 
     /// Controller identifiers of the subsystem, ascending.
     fn cntlids_beside(&self, key: Key) -> Vec<u16> {
-        let subsystem = self.controller_of(key).subsystem;
-        let live = self.controllers.iter().map(|(_, c)| c).filter(|c| c.ended.is_none() && c.subsystem == subsystem);
-        let mut cntlids: Vec<u16> = live.map(|c| c.cntlid).collect();
+        let live = self.controllers_of(self.controller_of(key).subsystem);
+        let mut cntlids: Vec<u16> =
+            live.into_iter().filter_map(|c| self.controllers.get(c)).map(|c| c.cntlid).collect();
         cntlids.sort_unstable();
         cntlids
     }

@@ -2,12 +2,13 @@
 
 use platter_block::{BufPool, VolumeId, VolumeInfo};
 
-use super::config::{AnaGroup, DirectoryEntry, Hosts, NamespaceConfig, PortalInfo};
+use super::config::{AnaGroup, DirectoryEntry, NamespaceConfig, PortalInfo};
 use super::data::Notice;
 use super::queue::Role;
 use super::status::Status;
 use super::subsystem::Subsystem;
 use super::target::Target;
+use crate::front::Peers;
 use crate::slab::Key;
 
 impl Target {
@@ -77,7 +78,7 @@ impl Target {
     }
 
     /// See [`Target::set_hosts`].
-    pub(super) fn change_hosts(&mut self, nqn: &str, hosts: Hosts) -> bool {
+    pub(super) fn change_hosts(&mut self, nqn: &str, hosts: Peers) -> bool {
         let Some(subsystem) = self.subsystem_named(nqn).and_then(|k| self.subsystems.get_mut(k)) else { return false };
         subsystem.hosts = hosts;
         true

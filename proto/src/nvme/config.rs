@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use platter_block::{VolumeId, VolumeInfo};
 
+use crate::front::Peers;
+
 /// Configuration of the NVMe side of one shard.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
@@ -37,31 +39,11 @@ pub struct SubsystemConfig {
     /// FR of Identify Controller: ASCII, at most 8 bytes.
     pub firmware: String,
     /// Who may connect.
-    pub hosts: Hosts,
+    pub hosts: Peers,
     /// Namespaces; no two with the same NSID. May be empty.
     pub namespaces: Vec<NamespaceConfig>,
     /// ANA groups beyond their default: one that is not listed is optimized through every portal.
     pub ana_groups: BTreeMap<u32, AnaGroup>,
-}
-
-/// Which hosts see a subsystem. To all others it does not exist.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Hosts {
-    /// Everybody.
-    #[default]
-    Any,
-    /// These host NQNs only.
-    Listed(Vec<String>),
-}
-
-impl Hosts {
-    /// Whether `nqn` is one of them.
-    pub fn allows(&self, nqn: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Listed(names) => names.iter().any(|n| n == nqn),
-        }
-    }
 }
 
 /// One namespace.
@@ -110,7 +92,7 @@ pub struct DirectoryEntry {
     /// NQN.
     pub nqn: String,
     /// Who is told.
-    pub hosts: Hosts,
+    pub hosts: Peers,
     /// Where it is reached. Empty: only through the portal that the discovery connection came in by.
     pub portals: Vec<PortalInfo>,
     /// Numbers of the portals through which it may be used; Connect through others is refused as for an unknown name.
@@ -132,8 +114,7 @@ pub struct PortalInfo {
 /// Limits and timers. Each has an answer at the limit, named here.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Controllers, those of discovery included. More are refused by Connect with 1/80h, Connect Incompatible Format never;
-    /// the status is Connect Controller Busy.
+    /// Controllers, those of discovery included. Connect refuses more with 1/81h, Connect Controller Busy.
     pub controllers: usize,
     /// I/O queues of one controller, told by the Number of Queues feature. A larger QID is refused by Connect.
     pub io_queues: u16,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::front::printable;
+
 /// Something worth a line in a log. `Display` names the peer, the field and the value; what a peer sent is escaped and cut.
 #[derive(Clone, Debug)]
 pub struct Event {
@@ -61,12 +63,6 @@ pub enum EventKind {
         /// Fatal Error Information.
         fei: u32,
     },
-}
-
-/// Cuts and escapes what a peer sent.
-pub(crate) fn printable(text: &str) -> String {
-    const MAX: usize = 240;
-    text.chars().flat_map(char::escape_debug).take(MAX).collect()
 }
 
 impl fmt::Display for Event {

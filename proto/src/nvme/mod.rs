@@ -36,8 +36,9 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub use crate::front::Peers as Hosts;
 pub use config::{
-    AnaGroup, AnaState, DirectoryEntry, Hosts, Limits, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig,
+    AnaGroup, AnaState, DirectoryEntry, Limits, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig,
 };
 pub use event::{Event, EventKind};
 pub use status::Status;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use platter_block::{VolumeId, VolumeInfo};
 
-use super::config::{AnaGroup, AnaState, DirectoryEntry, Hosts, NamespaceConfig, PortalInfo, SubsystemConfig};
+use super::config::{AnaGroup, AnaState, DirectoryEntry, NamespaceConfig, PortalInfo, SubsystemConfig};
 use super::status::Status;
+use crate::front::Peers;
 
 /// One NVM subsystem as it is now.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub(super) struct Subsystem {
     pub(super) serial: String,
     pub(super) model: String,
     pub(super) firmware: String,
-    pub(super) hosts: Hosts,
+    pub(super) hosts: Peers,
     /// By NSID.
     pub(super) namespaces: BTreeMap<u32, NamespaceConfig>,
     pub(super) ana_groups: BTreeMap<u32, AnaGroup>,

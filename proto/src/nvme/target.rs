@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use platter_block::{BufId, BufPool, Instant, Op, Report, Status as OpStatus, Tag, VolumeId, VolumeInfo};
 
-use super::config::{
-    AnaGroup, DirectoryEntry, Hosts, Limits, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig,
-};
+use super::config::{AnaGroup, DirectoryEntry, Limits, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig};
 use super::connect::ConnectRequest;
 use super::controller::Controller;
 use super::event::Event;
@@ -18,6 +16,7 @@ use super::status::Status;
 use super::subsystem::{Directory, Subsystem};
 use super::task::{Awaits, Task, Work};
 use super::timers::MemoryWait;
+use crate::front::Peers;
 use crate::slab::{Key, Slab};
 
 /// Subsystems, controllers, queues and the commands in them, above any transport.
@@ -370,7 +369,7 @@ impl Target {
     }
 
     /// Changes who may connect from now on. Controllers that are there stay. False if there is no such subsystem.
-    pub fn set_hosts(&mut self, nqn: &str, hosts: Hosts) -> bool {
+    pub fn set_hosts(&mut self, nqn: &str, hosts: Peers) -> bool {
         self.change_hosts(nqn, hosts)
     }
 

@@ -3,37 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use platter_block::{BufPool, Instant, Op, Rotation, Status, Tag, VolumeId, VolumeInfo};
+use platter_block::{BufPool, Instant, Op, Status, Tag, VolumeId};
 
 use super::wire::{self, Digests, Pdu, PduReader, Request, opcode};
 use crate::iscsi::{
     ConnId, DirectoryEntry, EventKind, Initiators, Limits, Node, NodeConfig, Output, PortalInfo, TargetConfig,
 };
 use crate::scsi::{DeviceConfig, Identity, UnitConfig};
+use crate::test_disk;
+pub(super) use crate::test_disk::{BLOCK, BLOCKS, Disk, pattern, volume_info};
 
 pub(super) const TARGET: &str = "iqn.2026-11.org.example:disk1";
 pub(super) const INITIATOR: &str = "iqn.2026-11.org.example:host1";
 pub(super) const PORTAL: &str = "192.0.2.1:3260";
-pub(super) const BLOCK: usize = 512;
-pub(super) const BLOCKS: u64 = 4096;
 
 /// T=1, operational stage to full feature phase.
 pub(super) const OPERATIONAL_TO_FULL: u8 = 0x87;
 pub(super) const READ: u8 = 0x40;
 pub(super) const WRITE: u8 = 0x20;
 pub(super) const SIMPLE: u8 = 0x01;
-
-/// How the disk behaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Disk {
-    /// Every op is done at once.
-    #[default]
-    Fast,
-    /// Ops wait until released; an abort ends them at once, untouched.
-    Held,
-    /// Ops wait until released; an abort changes nothing.
-    Stuck,
-}
 
 pub(super) struct Rig {
     pub(super) node: Node,
@@ -57,21 +45,6 @@ pub(super) struct Rig {
 struct End {
     reader: PduReader,
     closed: bool,
-}
-
-pub(super) fn volume_info() -> VolumeInfo {
-    VolumeInfo {
-        block_size: BLOCK as u32,
-        physical_block: BLOCK as u32,
-        blocks: BLOCKS,
-        write_cache: false,
-        write_cache_changeable: false,
-        rotation: Rotation::Rpm(7200),
-        discard: None,
-        max_transfer: 2048,
-        read_only: false,
-        ready: true,
-    }
 }
 
 pub(super) fn target(name: &str, luns: u16) -> TargetConfig {
@@ -280,30 +253,10 @@ impl Rig {
     pub(super) fn release(&mut self, at: usize, status: Status) {
         let (tag, op) = self.waiting.remove(at);
         if status.is_good() {
-            self.execute(op);
+            test_disk::execute(op, &mut self.medium, &mut self.pool);
         }
         self.node.completed(self.now, tag, status, None, &mut self.pool);
         self.pump();
-    }
-
-    fn execute(&mut self, op: Op) {
-        let range = |lba: platter_block::Lba, count: platter_block::BlockCount| {
-            let start = lba.0 as usize * BLOCK;
-            start..start + count.0 as usize * BLOCK
-        };
-        match op {
-            Op::Read { lba, count, buf } => {
-                let range = range(lba, count);
-                self.pool.bytes_mut(buf)[..range.len()].copy_from_slice(&self.medium[range]);
-            }
-            Op::Write { lba, count, buf, .. } => {
-                let range = range(lba, count);
-                let len = range.len();
-                self.medium[range].copy_from_slice(&self.pool.bytes(buf)[..len]);
-            }
-            Op::WriteZeroes { lba, count, .. } => self.medium[range(lba, count)].fill(0),
-            _ => {}
-        }
     }
 
     /// Time passes, tick by tick as the node wants it.
@@ -420,9 +373,4 @@ pub(super) fn write10(lba: u32, blocks: u16) -> [u8; 10] {
     let mut cdb = read10(lba, blocks);
     cdb[0] = 0x2a;
     cdb
-}
-
-/// `len` bytes that tell where they are.
-pub(super) fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i / 7) as u8 ^ (i as u8).wrapping_mul(31) ^ seed).collect()
 }

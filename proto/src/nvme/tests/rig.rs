@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_block::{BufId, BufPool, Discard, Instant, Op, Rotation, Status as OpStatus, Tag, VolumeId, VolumeInfo};
+use platter_block::{BufId, BufPool, Discard, Instant, Op, Status as OpStatus, Tag, VolumeId, VolumeInfo};
 
 use crate::nvme::task::Awaits;
 use crate::nvme::{
@@ -13,26 +13,14 @@ use crate::nvme::{
     QueueId, Status, SubsystemConfig, Target, TargetConfig, TaskId, Transfer,
 };
 use crate::slab::Key;
+use crate::test_disk;
+pub(super) use crate::test_disk::{BLOCK, BLOCKS, Disk, pattern};
 
 pub(super) const NQN: &str = "nqn.2026-11.org.example:disks";
 pub(super) const OTHER_NQN: &str = "nqn.2026-11.org.example:elsewhere";
 pub(super) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host1";
-pub(super) const BLOCK: usize = 512;
-pub(super) const BLOCKS: u64 = 4096;
 pub(super) const TAG_BASE: u16 = 9;
 pub(super) const CNTLIDS: RangeInclusive<u16> = 1..=100;
-
-/// How the disk behaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Disk {
-    /// Every op is done at once.
-    #[default]
-    Fast,
-    /// Ops wait until released; an abort ends them at once, untouched.
-    Held,
-    /// Ops wait until released; an abort changes nothing.
-    Stuck,
-}
 
 /// How the data of hosts come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -269,16 +257,11 @@ impl Connect {
 
 pub(super) fn volume_info() -> VolumeInfo {
     VolumeInfo {
-        block_size: BLOCK as u32,
         physical_block: 4096,
-        blocks: BLOCKS,
         write_cache: true,
         write_cache_changeable: true,
-        rotation: Rotation::Rpm(7200),
         discard: Some(Discard { granularity: 8, alignment: 0, max_blocks: u32::MAX, reads_zeroes: true }),
-        max_transfer: 2048,
-        read_only: false,
-        ready: true,
+        ..test_disk::volume_info()
     }
 }
 
@@ -667,9 +650,4 @@ impl Rig {
     pub(super) fn medium(&self, volume: usize, lba: usize, len: usize) -> &[u8] {
         &self.media[volume][lba * BLOCK..lba * BLOCK + len]
     }
-}
-
-/// `len` bytes that tell where they are.
-pub(super) fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i / 7) as u8 ^ (i as u8).wrapping_mul(31) ^ seed).collect()
 }

@@ -3,30 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use platter_block::{BufPool, Instant, Op, Rotation, Status, Tag, VolumeId, VolumeInfo};
+use platter_block::{BufPool, Instant, Op, Status, Tag, VolumeId};
 
 use super::wire::{self, Digests, Pdu, PduReader, Request};
 use crate::nvme::{self, DirectoryEntry, EventKind, Hosts, NamespaceConfig, PortalInfo, SubsystemConfig, TargetConfig};
 use crate::nvme_tcp::{ConnId, Limits, Node, NodeConfig, Output};
+use crate::test_disk;
+pub(super) use crate::test_disk::{BLOCK, BLOCKS, Disk, pattern, volume_info};
 
 pub(super) const NQN: &str = "nqn.2026-11.org.example:disks";
 pub(super) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host1";
-pub(super) const BLOCK: usize = 512;
-pub(super) const BLOCKS: u64 = 4096;
 /// MAXH2CDATA.
 pub(super) const MAX_H2C: usize = 8192;
-
-/// How the disk behaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Disk {
-    /// Every op is done at once.
-    #[default]
-    Fast,
-    /// Ops wait until released; an abort ends them at once, untouched.
-    Held,
-    /// Ops wait until released; an abort changes nothing.
-    Stuck,
-}
 
 pub(super) struct Rig {
     pub(super) node: Node,
@@ -58,21 +46,6 @@ struct End {
     /// The node wanted no bytes: it is not asked again before it has something to write, or has written something.
     paused: bool,
     closed: bool,
-}
-
-pub(super) fn volume_info() -> VolumeInfo {
-    VolumeInfo {
-        block_size: BLOCK as u32,
-        physical_block: BLOCK as u32,
-        blocks: BLOCKS,
-        write_cache: false,
-        write_cache_changeable: false,
-        rotation: Rotation::Rpm(7200),
-        discard: None,
-        max_transfer: 2048,
-        read_only: false,
-        ready: true,
-    }
 }
 
 pub(super) fn portal() -> PortalInfo {
@@ -328,28 +301,9 @@ impl Rig {
     fn finish(&mut self, at: usize, status: Status) {
         let (tag, op) = self.waiting.remove(at);
         if status.is_good() {
-            self.execute(op);
+            test_disk::execute(op, &mut self.medium, &mut self.pool);
         }
         self.node.completed(self.now, tag, status, None, &mut self.pool);
-    }
-
-    fn execute(&mut self, op: Op) {
-        let range = |lba: platter_block::Lba, count: platter_block::BlockCount| {
-            let start = lba.0 as usize * BLOCK;
-            start..start + count.0 as usize * BLOCK
-        };
-        match op {
-            Op::Read { lba, count, buf } => {
-                let range = range(lba, count);
-                self.pool.bytes_mut(buf)[..range.len()].copy_from_slice(&self.medium[range]);
-            }
-            Op::Write { lba, count, buf, .. } => {
-                let range = range(lba, count);
-                let len = range.len();
-                self.medium[range].copy_from_slice(&self.pool.bytes(buf)[..len]);
-            }
-            _ => {}
-        }
     }
 
     /// Time passes, tick by tick as the node wants it.
@@ -503,9 +457,4 @@ impl Rig {
         assert!(self.is_closed(conn), "{:?}", self.events);
         reply.fatal()
     }
-}
-
-/// `len` bytes that tell where they are.
-pub(super) fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i / 7) as u8 ^ (i as u8).wrapping_mul(31) ^ seed).collect()
 }
